@@ -28,8 +28,8 @@ struct Kernel {
     room: u32,
     armed: bool,
     event: bool,
-    rung: bool,
-    napper_rung: bool,
+    woken: bool,
+    napper_woken: bool,
     /// The descriptor is in the service thread's set.
     watched: bool,
     over: bool,
@@ -132,7 +132,7 @@ impl Bridge {
         let data = data + self.left.swap(0, SeqCst);
         if data > 0 {
             self.delivered.fetch_add(data, SeqCst);
-            self.sleepers().wake_with(None, |_| self.kernel(|k| k.rung = true));
+            self.sleepers().wake_with(None, |_| self.kernel(|k| k.woken = true));
         }
         // Behind what it is about: whoever sees no mark looks at the window.
         self.keeps.store(0, SeqCst);
@@ -175,7 +175,7 @@ impl Bridge {
     /// `cq_ownership::taken`.
     fn taken(&self) {
         if self.napper.load(SeqCst) != 0 && self.napper.swap(0, SeqCst) != 0 {
-            self.kernel(|k| k.napper_rung = true);
+            self.kernel(|k| k.napper_woken = true);
         }
     }
 
@@ -293,7 +293,7 @@ impl Bridge {
     }
 
     /// `bypass::send_on` with its `nap`, which ends by itself in the library: a thread that waits
-    /// for the room that comes with the device's news. Without `waker` nobody can ring it.
+    /// for the room that comes with the device's news. Without `waker` nobody can wake it.
     fn send(&self, waker: bool) {
         let has_room = || {
             let _lock = self.lock.lock().unwrap();
@@ -309,10 +309,10 @@ impl Bridge {
             fence(SeqCst);
             let mut event = false;
             if (!waker || self.armed.load(SeqCst) != 0) && !has_room() {
-                event = self.sleep(|k| k.napper_rung || k.event).event;
+                event = self.sleep(|k| k.napper_woken || k.event).event;
             }
             self.napper.store(0, SeqCst);
-            self.kernel(|k| k.napper_rung = false);
+            self.kernel(|k| k.napper_woken = false);
             if event {
                 self.hear(true);
             }
@@ -353,9 +353,9 @@ impl Bridge {
                 let _lock = self.lock.lock().unwrap();
                 self.again();
             }
-            let event = self.sleep(|k| k.rung || hearing && k.event).event;
+            let event = self.sleep(|k| k.woken || hearing && k.event).event;
             self.sleepers().disarm(slot, WAKER);
-            self.kernel(|k| k.rung = false);
+            self.kernel(|k| k.woken = false);
             if hearing && event {
                 self.hear(false);
             }

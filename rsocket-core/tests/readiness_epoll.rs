@@ -496,7 +496,7 @@ fn spins_and_patience() {
     });
 }
 
-/// A reader that dies shows FIN, and rings nobody.
+/// A reader that dies shows FIN, and wakes nobody.
 #[test]
 fn after_fin_who_waits_for_room_alone_looks_again() {
     let _one = alone();

@@ -6,7 +6,7 @@ mod readiness_support;
 
 use readiness_support::*;
 
-/// The peer rings one set, and the other one only while the first looks for whom the bit is: which
+/// The peer wakes one set, and the other one only while the first looks for whom the bit is: which
 /// may have passed the second by then.
 #[test]
 fn each_hears_however_the_peer_is_held_up() {

@@ -370,7 +370,7 @@ fn one_thread() {
     let waker = waker::borrow().unwrap();
     let start = Instant::now();
     for _ in 0..100_000 {
-        waker::ring(waker.id());
+        waker::wake(waker.id());
         waker.drain();
     }
     println!("one thread, ring and drain: {:.2} us", start.elapsed().as_secs_f64() * 10.0);

@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 
-use rsocket_core::device::shm::layout::{RUNG_WORDS, SLEEPERS};
+use rsocket_core::device::shm::layout::{SLEEPERS, WOKEN_WORDS};
 use rsocket_core::device::shm::park::{Announce, MARK_READY, Sleepers, hear};
 use rsocket_core::sync::lock::{self, Os, Taken};
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -23,23 +23,23 @@ fn explore(model: fn()) {
     shuttle::check_pct(model, runs, 3);
 }
 
-/// A waker in the model: a count of bytes that can be slept on. A sleeper that nobody rings
+/// A waker in the model: a count of bytes that can be slept on. A sleeper that nobody wakes
 /// deadlocks, which the scheduler reports.
 struct Waker {
     bytes: Mutex<u32>,
-    rung: Condvar,
+    woken: Condvar,
 }
 
 impl Waker {
-    fn ring(&self) {
+    fn wake(&self) {
         *self.bytes.lock().unwrap() += 1;
-        self.rung.notify_all();
+        self.woken.notify_all();
     }
 
     fn sleep(&self) {
         let mut bytes = self.bytes.lock().unwrap();
         while *bytes == 0 {
-            bytes = self.rung.wait(bytes).unwrap();
+            bytes = self.woken.wait(bytes).unwrap();
         }
         *bytes = 0;
     }
@@ -49,7 +49,7 @@ struct House {
     any: AtomicU32,
     words: [AtomicU64; SLEEPERS],
     ready: AtomicU64,
-    rung: [AtomicU64; RUNG_WORDS],
+    woken: [AtomicU64; WOKEN_WORDS],
     published: AtomicU32,
     wakers: Vec<Waker>,
 }
@@ -60,10 +60,10 @@ impl House {
             any: AtomicU32::new(0),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
             ready: AtomicU64::new(0),
-            rung: std::array::from_fn(|_| AtomicU64::new(0)),
+            woken: std::array::from_fn(|_| AtomicU64::new(0)),
             published: AtomicU32::new(0),
             wakers: (0..wakers)
-                .map(|_| Waker { bytes: Mutex::new(0), rung: Condvar::new() })
+                .map(|_| Waker { bytes: Mutex::new(0), woken: Condvar::new() })
                 .collect(),
         })
     }
@@ -74,12 +74,12 @@ impl House {
 
     fn publish(&self) {
         self.published.fetch_add(1, SeqCst);
-        let ring = |id: u64| self.wakers[id as usize - 1].ring();
-        self.sleepers().wake_with(Some(self.announce(1)), ring);
+        let wake = |id: u64| self.wakers[id as usize - 1].wake();
+        self.sleepers().wake_with(Some(self.announce(1)), wake);
     }
 
     fn announce(&self, bit: u64) -> Announce<'_, AtomicU64> {
-        Announce { word: &self.ready, bit, rung: &self.rung }
+        Announce { word: &self.ready, bit, woken: &self.woken }
     }
 
     /// Waits until that many words have been published, as a blocking receive does.
@@ -135,8 +135,8 @@ fn a_set_sees_its_ready_bit() {
         let mut seen = house.published.load(SeqCst);
         while seen < 3 {
             house.wakers[0].sleep();
-            hear(&house.rung);
-            // The waker may have been rung once for two wake-ups; the bit tells all that came
+            hear(&house.woken);
+            // The waker may have been woken once for two wake-ups; the bit tells all that came
             // before.
             if house.ready.swap(0, SeqCst) == 1 {
                 if !house.sleepers().armed(slot, id) {
@@ -149,7 +149,7 @@ fn a_set_sees_its_ready_bit() {
     });
 }
 
-/// Two windows of one set, a sender for each, one waker: whoever finds it ringing does not ring,
+/// Two windows of one set, a sender for each, one waker: whoever finds it waking does not wake,
 /// and still each is heard of.
 #[test]
 fn a_set_hears_of_each_window_by_one_ring() {
@@ -166,7 +166,7 @@ fn a_set_hears_of_each_window_by_one_ring() {
                     window.published.fetch_add(1, SeqCst);
                     window
                         .sleepers()
-                        .wake_with(Some(house.announce(bit)), |_| house.wakers[0].ring());
+                        .wake_with(Some(house.announce(bit)), |_| house.wakers[0].wake());
                 }
             })
         });
@@ -174,7 +174,7 @@ fn a_set_hears_of_each_window_by_one_ring() {
         let mut seen = windows.map(|window| window.published.load(SeqCst));
         while seen != [2, 2] {
             house.wakers[0].sleep();
-            hear(&house.rung);
+            hear(&house.woken);
             let bits = house.ready.swap(0, SeqCst);
             for (i, window) in windows.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1) {
                 if !window.sleepers().armed(slots[i], id) {

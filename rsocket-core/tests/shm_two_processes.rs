@@ -12,7 +12,7 @@ use rsocket_core::device::shm::layout::{
     BUFFER_LEN, CONTROL_RING, DATA_RING, HEADER_LEN, PAGE, WINDOW_LEN, arena_len,
 };
 use rsocket_core::device::shm::park::Sleepers;
-use rsocket_core::device::shm::waker::{self, Rang};
+use rsocket_core::device::shm::waker::{self, Woke};
 use rsocket_core::sync::lock::{OwnedLock, Taken};
 use rsocket_core::sync::thread;
 use rsocket_core::wire::sge::Sge;
@@ -127,8 +127,8 @@ fn an_arena_opens_as_it_was_made() {
     let window = again.window(2).unwrap();
     let there = window.announce(1);
     there.word.fetch_or(there.bit, Ordering::Release);
-    there.rung[0].store(7, Ordering::Relaxed);
-    assert_eq!([0, 1].map(|side| arena.ready(side).rung[0].load(Ordering::Relaxed)), [0, 7]);
+    there.woken[0].store(7, Ordering::Relaxed);
+    assert_eq!([0, 1].map(|side| arena.ready(side).woken[0].load(Ordering::Relaxed)), [0, 7]);
     assert_eq!(arena.ready(1).bits[0].swap(0, Ordering::Acquire), 4);
     assert_eq!(arena.ready(0).bits[0].load(Ordering::Relaxed), 0);
     // SAFETY: no handle is used after this.
@@ -392,7 +392,7 @@ fn a_killed_sleeper_is_noticed() {
     let mut id = 0;
     d.publish_data(0, 0);
     assert!(d.data_waiters().wake_with(None, |waker| id = waker));
-    assert_eq!(waker::try_ring(id), Rang::Gone);
+    assert_eq!(waker::try_wake(id), Woke::Gone);
     assert!(!d.data_waiters().wake(None), "its word is free again");
 }
 
@@ -412,9 +412,9 @@ fn a_child_leaves_its_parents_wakers_alone() {
         waker::give_back(mine);
         let own = waker::borrow().unwrap();
         assert_ne!(own.id(), mine.id());
-        assert_eq!(waker::try_ring(own.id()), Rang::Yes);
-        assert_eq!(waker::try_ring(mine.id()), Rang::Yes, "the parent's is there still");
-        assert_eq!(waker::try_ring(set.id()), Rang::Yes);
+        assert_eq!(waker::try_wake(own.id()), Woke::Yes);
+        assert_eq!(waker::try_wake(mine.id()), Woke::Yes, "the parent's is there still");
+        assert_eq!(waker::try_wake(set.id()), Woke::Yes);
         d.publish_data(0, 0);
     });
     assert!(child.collect());
@@ -560,7 +560,7 @@ fn no_descriptor_is_left_open_by_open() {
 extern "C" fn ring_in_a_child(waker: *mut core::ffi::c_void) -> libc::c_int {
     // SAFETY: the test's own, which waits for our end.
     let waker = unsafe { &*waker.cast::<waker::WakerRef>() };
-    libc::c_int::from(thread::as_guest(|| waker::try_ring(waker.id())) != Rang::Yes)
+    libc::c_int::from(thread::as_guest(|| waker::try_wake(waker.id())) != Woke::Yes)
 }
 
 /// Its descriptors are gone with it, and their numbers are the next ones' in its parent.
@@ -580,9 +580,9 @@ fn what_a_vfork_child_opens_is_not_its_parents() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     assert!(one.drain());
-    assert_eq!(waker::try_ring(other.id()), Rang::Yes);
+    assert_eq!(waker::try_wake(other.id()), Woke::Yes);
     assert!(other.drain());
-    assert_eq!(waker::try_ring(one.id()), Rang::Yes);
+    assert_eq!(waker::try_wake(one.id()), Woke::Yes);
     assert!(one.drain(), "another bell was rung");
     waker::forget(one);
     waker::forget(other);

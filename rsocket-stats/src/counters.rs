@@ -93,7 +93,7 @@ counters! {
     MessagesSentRdma "messages.sent.rdma",
     /// Messages read from RDMA.
     MessagesReceivedRdma "messages.received.rdma",
-    /// Wakers rung for sleepers of peers.
+    /// Wakers woken for sleepers of peers.
     WakeupsRung "wakeups.rung",
     /// Rings by an eventfd that a peer has handed over.
     EventsRung "wakeups.rung.eventfd",

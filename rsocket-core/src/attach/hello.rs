@@ -40,7 +40,7 @@ pub struct Knock {
     /// Cookie of its TCP socket.
     pub cookie: u64,
     /// Its front waker, or another one, 0 if it has none. Whoever answers makes sure that it may
-    /// ring there; that it may ring the one who answers, the sender has found out by knocking. The
+    /// wake there; that it may wake the one who answers, the sender has found out by knocking. The
     /// eventfd of the waker comes with the message, if it has one.
     pub waker: u64,
 }
@@ -73,7 +73,8 @@ pub const MESSAGE_MAX: usize = 72;
 
 /// The arena's descriptor comes with the message.
 const WITH_ARENA: u16 = 1;
-/// The last descriptor is a socket of the sender's network namespace, by which its wakers are rung.
+/// The last descriptor is a socket of the sender's network namespace, by which its wakers are
+/// woken.
 const WITH_ENVOY: u16 = 2;
 
 /// Why a message is not understood.

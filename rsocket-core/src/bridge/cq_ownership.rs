@@ -4,7 +4,7 @@
 //! A thread that sleeps on this one connection, in a blocking call, waits for the device's events
 //! itself, and the service thread is left asleep: no thread stands between the program and the
 //! device then either. Whoever else waits (an epoll set, poll, another process of the fork group)
-//! is rung by the service thread, which hears again from then on. While nobody waits, and nothing
+//! is woken by the service thread, which hears again from then on. While nobody waits, and nothing
 //! is to be sent, nobody need hear: the next call looks at the device.
 //!
 //! Must not know what the news are. Entry points: [`CqOwnership::begin`] and, for everybody else,
@@ -91,7 +91,7 @@ impl CqOwnership {
     }
 
     /// The thread goes to sleep with no waker in the window, for room alone: whoever takes the
-    /// event away before it rings this one. Whatever comes after the look that follows is heard,
+    /// event away before it wakes this one. Whatever comes after the look that follows is heard,
     /// then; false if the event is taken away already. Where another thread's waker is there, this
     /// one has to look again soon.
     #[must_use]
@@ -104,7 +104,7 @@ impl CqOwnership {
         self.bridge.armed.load(Ordering::Relaxed) != 0
     }
 
-    /// It has slept, or was about to. Whether its waker was still there; if not, it has been rung,
+    /// It has slept, or was about to. Whether its waker was still there; if not, it has been woken,
     /// or is about to be.
     pub fn woke(&self, waker: u64) -> bool {
         // Relaxed: nothing is published by leaving.
@@ -147,12 +147,12 @@ impl CqOwnership {
 pub(super) fn taken(bridge: &Bridge) {
     // Relaxed: ordered by the fence after `armed` was cleared, see Hearing::naps.
     if bridge.napper.load(Ordering::Relaxed) != 0 {
-        waker::ring(bridge.napper.swap(0, Ordering::Relaxed));
+        waker::wake(bridge.napper.swap(0, Ordering::Relaxed));
     }
 }
 
-/// Somebody waits for the connection who is rung by the service thread: it hears from now on. To be
-/// called after the waker was put into the window.
+/// Somebody waits for the connection who is woken by the service thread: it hears from now on. To
+/// be called after the waker was put into the window.
 #[inline]
 pub fn by_service(s: &Slot) {
     if !s.has(flag::BRIDGED) {
@@ -167,7 +167,7 @@ pub fn by_service(s: &Slot) {
 }
 
 /// Whether the service thread must hear of this connection's device: something waits to be sent,
-/// the peer was asked whether it is there, somebody is to be rung, or nobody knows who could be. A
+/// the peer was asked whether it is there, somebody is to be woken, or nobody knows who could be. A
 /// connection that is leaving TCP is moved along by the device's news alone, and so is one that has
 /// gone back to the kernel.
 fn needed(c: &Connection) -> bool {

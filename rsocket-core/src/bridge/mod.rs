@@ -305,7 +305,7 @@ fn short_sleep() {
     let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());
 }
 
-/// Siblings may wait for this process's connections from now on, whom the service thread rings,
+/// Siblings may wait for this process's connections from now on, whom the service thread wakes,
 /// and read them.
 pub fn shared() {
     deferred::out();

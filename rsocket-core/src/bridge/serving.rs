@@ -403,7 +403,7 @@ impl Service {
             c.arm();
             bridge.armed.store(1, Ordering::Relaxed);
         }
-        // Once more after arming: what came before it rings nobody (device rule 10, park).
+        // Once more after arming: what came before it wakes nobody (device rule 10, park).
         match c.run() {
             ran if !ran.alive => Turn::Over,
             ran if ran.moved => Turn::News,

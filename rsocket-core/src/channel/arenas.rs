@@ -20,7 +20,7 @@ use super::retired;
 use crate::conn::arena_record::{ArenaRecord, MAX_ARENAS, MOST_WINDOWS};
 use crate::conn::fork_group::{self, ForkGroup};
 use crate::device::shm::arena::{Arena, OpenError};
-use crate::device::shm::waker::{self, Rang, far};
+use crate::device::shm::waker::{self, Woke, far};
 use crate::reason::{Reason, refused};
 use crate::stats::{self, Counter};
 use crate::sync::living;
@@ -34,15 +34,15 @@ const BUSY: u32 = 1;
 const READY: u32 = 2;
 
 /// A waker of the peer's that has been found: forgotten when the peer has ended. The way to one for
-/// which there is no place stays until another waker needs that ([`waker::try_ring`] keeps so
+/// which there is no place stays until another waker needs that ([`waker::try_wake`] keeps so
 /// many).
 pub(crate) fn note_waker(index: u32, id: u64) {
     let Some(r) = fork_group::get().and_then(|f| record(f, index)) else { return };
     // Relaxed: each word stands for itself; one that is lost is one that is not remembered.
-    if r.rung.iter().any(|b| b.load(Ordering::Relaxed) == id) {
+    if r.woken.iter().any(|b| b.load(Ordering::Relaxed) == id) {
         return;
     }
-    if let Some(b) = r.rung.iter().find(|b| b.load(Ordering::Relaxed) == 0) {
+    if let Some(b) = r.woken.iter().find(|b| b.load(Ordering::Relaxed) == 0) {
         b.store(id, Ordering::Relaxed);
     }
 }
@@ -67,12 +67,12 @@ pub(crate) fn peer_lives(r: &ArenaRecord, index: u32) -> bool {
     let there = mapping(index).and_then(Mapping::there).filter(|_| pid == 0);
     there.map_or_else(
         || living::process(pid),
-        |there| rung(r).any(|b| far::ring(b, there) == Rang::Yes),
+        |there| woken(r).any(|b| far::wake(b, there) == Woke::Yes),
     )
 }
 
-fn rung(r: &ArenaRecord) -> impl Iterator<Item = u64> {
-    r.rung.iter().map(|b| b.load(Ordering::Relaxed)).filter(|b| *b != 0)
+fn woken(r: &ArenaRecord) -> impl Iterator<Item = u64> {
+    r.woken.iter().map(|b| b.load(Ordering::Relaxed)).filter(|b| *b != 0)
 }
 
 #[inline]
@@ -392,7 +392,7 @@ fn free_orphans() {
             && r.state.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             leave_fd_stash(r);
-            r.rung.iter().for_each(|b| b.store(0, Ordering::Relaxed));
+            r.woken.iter().for_each(|b| b.store(0, Ordering::Relaxed));
             r.generation.fetch_add(1, Ordering::AcqRel);
             r.state.store(FREE, Ordering::Release);
         }
@@ -472,7 +472,7 @@ impl<'a> Idle<'a> {
         }
         leave_fd_stash(r);
         close_descriptor(held, r);
-        r.rung.iter().for_each(|b| waker::hang_up(b.swap(0, Ordering::Relaxed)));
+        r.woken.iter().for_each(|b| waker::hang_up(b.swap(0, Ordering::Relaxed)));
         if let Some(m) = mapping(index)
             && let Some(arena) = m.take(held)
         {

@@ -81,7 +81,7 @@ impl Ends {
     pub fn wake_reader(&self) {
         self.outgoing
             .data_waiters()
-            .wake_with(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
+            .wake_with(Some(self.peer_announce()), |id| self.wake(id, self.peer_announce()));
     }
 
     /// The same, right after the lock was given back under which they were sent.
@@ -89,7 +89,7 @@ impl Ends {
     pub fn wake_reader_unlocked(&self) {
         self.outgoing
             .data_waiters()
-            .wake_unlocked(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
+            .wake_unlocked(Some(self.peer_announce()), |id| self.wake(id, self.peer_announce()));
     }
 
     /// Rings the threads of this side that wait for bytes, as the peer does after it has sent some.
@@ -102,23 +102,23 @@ impl Ends {
     pub fn wake_writer(&self) {
         self.incoming
             .room_waiters()
-            .wake_with(Some(self.peer_announce()), |id| self.ring(id, self.peer_announce()));
+            .wake_with(Some(self.peer_announce()), |id| self.wake(id, self.peer_announce()));
     }
 
     /// Rings this side's own sleepers, for news that is not in the window.
     #[cold]
     pub(crate) fn wake_own(&self) {
         let own = self.own_announce();
-        self.incoming.data_waiters().wake_with(Some(own), |id| self.ring(id, own));
-        self.outgoing.room_waiters().wake_with(Some(own), |id| self.ring(id, own));
+        self.incoming.data_waiters().wake_with(Some(own), |id| self.wake(id, own));
+        self.outgoing.room_waiters().wake_with(Some(own), |id| self.wake(id, own));
     }
 
     #[cold]
-    fn ring(&self, id: u64, ready: Announce<'_>) {
+    fn wake(&self, id: u64, ready: Announce<'_>) {
         stats::add(Counter::WakeupsRung, 1);
         match mapping::mapping(self.record).and_then(mapping::Mapping::there) {
-            None => park::ring(id, Some(ready)),
-            Some(there) => park::ring_there(id, there, ready),
+            None => park::wake(id, Some(ready)),
+            Some(there) => park::wake_there(id, there, ready),
         }
         note_waker(self.record, id);
     }
@@ -451,7 +451,7 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         let Some(arena) = arenas::arena(r, i) else { continue };
         let side = r.side.load(Ordering::Relaxed);
         let ready = arena.ready(side);
-        park::hear(&ready.rung);
+        park::hear(&ready.woken);
         let words = (arena.windows() as usize).div_ceil(64);
         for (n, word) in ready.bits.iter().enumerate().take(words) {
             take_bits(r, n, word, f);
@@ -477,7 +477,7 @@ pub fn hear() {
         if let Some(r) = record(group, i)
             && let Some(arena) = arenas::arena(r, i)
         {
-            park::hear(&arena.ready(r.side.load(Ordering::Relaxed)).rung);
+            park::hear(&arena.ready(r.side.load(Ordering::Relaxed)).woken);
         }
     }
 }
@@ -494,7 +494,7 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
         }
         let Some(arena) = arenas::arena(r, i) else { continue };
         let ready = arena.ready(1);
-        park::hear(&ready.rung);
+        park::hear(&ready.woken);
         for (n, word) in ready.bits.iter().enumerate() {
             // Acquire: pairs with the release in Sleepers::wake.
             let mut bits = word.swap(0, Ordering::Acquire);

@@ -41,8 +41,8 @@ pub struct ArenaRecord {
     /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to
     /// come.
     pub(crate) slot_of: [AtomicU32; MOST_WINDOWS],
-    /// Wakers of the peer that were rung, to be forgotten with it.
-    pub(crate) rung: [AtomicU64; RUNG],
+    /// Wakers of the peer that were woken, to be forgotten with it.
+    pub(crate) woken: [AtomicU64; WOKEN],
     /// Nonzero: the peer is in another network namespace, and is woken by a socket of that. The
     /// owner's number of it, plus one.
     pub(crate) there: AtomicI32,
@@ -73,4 +73,4 @@ pub(crate) const GUEST: u32 = u32::MAX;
 
 /// How many of the peer's wakers a record remembers: one for each of its threads that sleep at a
 /// time.
-const RUNG: usize = 32;
+const WOKEN: usize = 32;

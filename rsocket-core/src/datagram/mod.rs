@@ -107,7 +107,7 @@ fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, 
     drop(held);
     let (result, wakers) = result?;
     if !wakers.is_empty() {
-        waiters::ring(id, &wakers);
+        waiters::wake(id, &wakers);
     }
     Ok(result)
 }

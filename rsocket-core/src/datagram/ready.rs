@@ -4,7 +4,7 @@
 //! The kernel's UDP socket wakes whoever sleeps on it: a writer of shared memory sends it a packet
 //! when the reader said that it sleeps. So the kernel is always asked for readability, and what it
 //! says is looked into. What comes by a queue pair makes another descriptor readable ([`events`]),
-//! on which a poller sleeps as well; for epoll sets [`super::service`] does, and rings the wakers
+//! on which a poller sleeps as well; for epoll sets [`super::service`] does, and signals the wakers
 //! that were left ([`super::waiters`]).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -73,7 +73,7 @@ pub(crate) fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
     seen
 }
 
-/// Puts a waker where it will be rung; false when something is ready meanwhile, and then it is
+/// Puts a waker where it will be woken; false when something is ready meanwhile, and then it is
 /// nowhere.
 pub(crate) fn arm(id: SlotId, interest: Events, waker: u64, mark: bool) -> bool {
     let quiet = enlist(id, waker, mark);
@@ -93,7 +93,7 @@ pub(crate) fn arm_edge(id: SlotId, seen: u64, waker: u64, mark: bool) -> bool {
     false
 }
 
-/// A set's waker is rung by the service thread too; a thread that polls sleeps on [`events`]
+/// A set's waker is woken by the service thread too; a thread that polls sleeps on [`events`]
 /// itself.
 fn enlist(id: SlotId, waker: u64, set: bool) -> bool {
     let armed = with(id, -1, |state| {
@@ -148,7 +148,7 @@ pub(crate) fn recheck_after(id: SlotId) -> Option<Duration> {
 /// Something was done to the socket that may have changed what it is ready for.
 pub(super) fn changed(id: SlotId) {
     let wakers = with(id, -1, |state| core::mem::take(&mut state.waiters));
-    waiters::ring(id, &wakers.unwrap_or_default());
+    waiters::wake(id, &wakers.unwrap_or_default());
     if let Some(s) = fork_group::slot(id) {
         s.next_epoch();
     }

@@ -1,5 +1,5 @@
 //! The thread of a process whose datagram sockets use a device: it looks up paths, which takes the
-//! connection manager a while, and rings the wakers of pollers when something has come by a queue
+//! connection manager a while, and signals the wakers of pollers when something has come by a queue
 //! pair. A thread that receives does not need it.
 //!
 //! Made with the first queue pair. Must not know the exchange. Entry points: [`pair`], [`look_up`],
@@ -191,7 +191,7 @@ fn serve() {
 /// Something has come to a socket's queue pair, or has left it.
 fn on_frames(id: SlotId) {
     let wakers = super::with_existing(id, |state| core::mem::take(&mut state.waiters));
-    waiters::ring(id, &wakers.unwrap_or_default());
+    waiters::wake(id, &wakers.unwrap_or_default());
 }
 
 impl Service {

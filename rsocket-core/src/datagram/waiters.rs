@@ -1,7 +1,7 @@
 //! Who waits for a datagram socket: rings the wakers that were left there, and knows which sockets
 //! epoll sets are to hear of.
 //!
-//! Must not know what a socket is ready for. Entry points: [`ring`], [`collect`].
+//! Must not know what a socket is ready for. Entry points: [`wake`], [`collect`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -17,7 +17,7 @@ static READY: [AtomicU64; MAX_SLOTS / 64] = [const { AtomicU64::new(0) }; MAX_SL
 static ANY_READY: AtomicBool = AtomicBool::new(false);
 
 /// Tells whoever left a waker here. Called with no lock held.
-pub(super) fn ring(id: SlotId, waiters: &[u64]) {
+pub(super) fn wake(id: SlotId, waiters: &[u64]) {
     for word in waiters {
         if word & MARK_READY != 0
             && let Some(bits) = READY.get(id.raw() as usize / 64)
@@ -26,7 +26,7 @@ pub(super) fn ring(id: SlotId, waiters: &[u64]) {
             bits.fetch_or(1 << (id.raw() % 64), Ordering::Release);
             ANY_READY.store(true, Ordering::Release);
         }
-        waker::ring(word & WAKER);
+        waker::wake(word & WAKER);
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn watch(id: SlotId) {
         // It is to put its waker into one more window, perhaps.
         let waker = WAKER.load(Ordering::Acquire);
         if waker != 0 {
-            waker::ring(waker);
+            waker::wake(waker);
         }
     } else if !start() {
         RUNS.store(false, Ordering::Release);

@@ -182,7 +182,7 @@ pub fn is_deaf(s: &Slot) -> bool {
     s.has(flag::UNDECIDED) && s.migration.state().is_deaf()
 }
 
-/// How soon a waiter must look again, since nobody rings.
+/// How soon a waiter must look again, since nobody wakes.
 #[must_use]
 pub fn recheck_after(s: &Slot) -> Option<Duration> {
     let waited = s.migration.waited();

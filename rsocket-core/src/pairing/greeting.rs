@@ -33,7 +33,7 @@ use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Beyond;
 use crate::device::shm::netns;
-use crate::device::shm::waker::{self, Rang, far};
+use crate::device::shm::waker::{self, Woke, far};
 use crate::errno::Errno;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_there, refused};
@@ -203,7 +203,7 @@ fn say_who(
     say(channel, knock.bytes(), proof, event.as_slice())
 }
 
-/// With a socket of this namespace, by which a peer of another one rings our wakers.
+/// With a socket of this namespace, by which a peer of another one signals our wakers.
 fn by_envoy<R>(say: impl FnOnce(BorrowedFd<'_>) -> Result<R, Reason>) -> Result<R, Reason> {
     let envoy = netns::envoy().map_err(refused("a way to wake us"))?;
     let said = say(envoy.as_fd());
@@ -213,28 +213,28 @@ fn by_envoy<R>(say: impl FnOnce(BorrowedFd<'_>) -> Result<R, Reason>) -> Result<
 
 /// How the peer is woken.
 struct Reached {
-    rang: Rang,
+    woke: Woke,
     /// A socket of its namespace, if that is another one than ours, a private descriptor.
     there: Option<RawFd>,
 }
 
-/// Finds out whether the peer's waker can be rung, by what has come with its message from `at` on:
+/// Finds out whether the peer's waker can be woken, by what has come with its message from `at` on:
 /// a socket of its namespace, if it says so, or the waker's eventfd.
 fn reach(waker: u64, has_envoy: bool, mail: &mut Mail, at: usize) -> Result<Reached, Reason> {
     let came = mail.take(at);
     if !has_envoy {
-        return Ok(Reached { rang: waker::meet(waker, came), there: None });
+        return Ok(Reached { woke: waker::meet(waker, came), there: None });
     }
     let Some(envoy) = came.and_then(far::accept) else {
-        return Ok(Reached { rang: waker::meet(waker, None), there: None });
+        return Ok(Reached { woke: waker::meet(waker, None), there: None });
     };
     let there = sys::make_private(envoy).map_err(refused("a way to wake the other end"))?;
-    let rang = far::ring(waker, there);
-    if rang == Rang::Yes || waker == 0 {
-        return Ok(Reached { rang, there: Some(there) });
+    let woke = far::wake(waker, there);
+    if woke == Woke::Yes || waker == 0 {
+        return Ok(Reached { woke, there: Some(there) });
     }
     sys::close_private(there);
-    Err(if rang == Rang::Forbidden { Reason::Sandboxed } else { Reason::OfferLapsed })
+    Err(if woke == Woke::Forbidden { Reason::Sandboxed } else { Reason::OfferLapsed })
 }
 
 impl Reached {
@@ -243,7 +243,7 @@ impl Reached {
         if let Some(there) = self.there {
             arenas::note_there(record, there);
         }
-        if self.rang == Rang::Yes {
+        if self.woke == Woke::Yes {
             arenas::note_waker(record, waker);
         }
     }
@@ -436,7 +436,7 @@ fn answer_over(
     };
     // Before anybody could sleep who cannot be woken.
     let reached = reach(knock.waker, knock.has_envoy(), &mut mail, 0)?;
-    if reached.rang == Rang::Forbidden {
+    if reached.woke == Woke::Forbidden {
         return Err(Reason::Sandboxed);
     }
     let (process, identity) = introduction(fd)?;

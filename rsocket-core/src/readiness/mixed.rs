@@ -525,7 +525,7 @@ impl<S: Source> Wait<'_, S> {
                     let seen = self.source.progress(slot).received;
                     let end_only = wanted.contains(Events::RDHUP) && !both.contains(Events::IN);
                     // Spinning, or another thread, may have changed who is to be asked since the
-                    // look; whoever did has rung already.
+                    // look; whoever did has woken already.
                     (both.is_empty() || self.source.arm(slot, both, waker.id(), false))
                         && self.source.mode_epoch(slot) == e.epoch
                         && (!end_only || self.source.arm_edge(slot, seen, waker.id(), false))

@@ -23,7 +23,7 @@ pub use crate::conn::progress::Progress;
 use crate::device::shm::waker::{self, WakerRef};
 use crate::socket::{self, soon};
 
-/// A waker as this layer sees it: what to poll, and by which number others ring it.
+/// A waker as this layer sees it: what to poll, and by which number others wake it.
 pub trait Waker: Copy + Send + Sync + 'static {
     /// Readable after a ring.
     fn fd(&self) -> RawFd;
@@ -92,7 +92,7 @@ pub trait Source: Sync + 'static {
     fn bits_serve(&self) -> u64 {
         0
     }
-    /// A set's waker was drained, and nothing is collected: it has to be rung again from here on.
+    /// A set's waker was drained, and nothing is collected: it has to be woken again from here on.
     fn hear(&self) {}
     /// Both directions are wholly on the device: `ask` stays empty until a way back.
     fn settled(&self, slot: SlotId) -> bool;
@@ -136,8 +136,8 @@ pub trait Source: Sync + 'static {
     fn give_back_set_waker(&self, waker: Self::Waker);
     /// Closes a set's waker without returning it: in a forked child, where it is the parent's.
     fn forget_waker(&self, waker: Self::Waker);
-    /// Rings a waker of this process, to pass the word on to another thread.
-    fn ring(&self, waker: u64);
+    /// Signals a waker of this process, to pass the word on to another thread.
+    fn wake(&self, waker: u64);
 
     /// Before a sleep in the kernel on a socket that is TCP's alone, which it then stays until
     /// [`Source::leave_wait`]. False: it is not.
@@ -282,7 +282,7 @@ impl Source for Sockets {
     fn forget_waker(&self, waker: WakerRef) {
         waker::forget(waker);
     }
-    fn ring(&self, waker: u64) {
-        waker::ring(waker);
+    fn wake(&self, waker: u64) {
+        waker::wake(waker);
     }
 }

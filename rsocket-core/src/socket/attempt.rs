@@ -137,7 +137,7 @@ fn switching(
     }
 }
 
-/// After the lock was released, since ringing is a system call, but whatever a handler does that
+/// After the lock was released, since waking is a system call, but whatever a handler does that
 /// came meanwhile. Most calls have nobody to tell.
 #[inline(never)]
 fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {

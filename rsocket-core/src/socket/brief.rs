@@ -57,10 +57,10 @@ fn expected(id: SlotId, s: &Slot, deadline: &CallDeadline) -> bool {
         && !sandbox::entered()
 }
 
-/// A sleep for data is over, which has lasted so many nanoseconds; `rung` by the peer alone.
+/// A sleep for data is over, which has lasted so many nanoseconds; `woken` by the peer alone.
 #[inline]
-pub(super) fn over(s: &Slot, ns: u64, rung: bool) {
-    s.option_cache.keep(Fact::SleepsBriefly, rung && ns < BRIEF);
+pub(super) fn over(s: &Slot, ns: u64, woken: bool) {
+    s.option_cache.keep(Fact::SleepsBriefly, woken && ns < BRIEF);
 }
 
 /// A sleep has lasted so many nanoseconds: how long the next spin may be.
@@ -93,14 +93,14 @@ pub(super) fn sleep(
     let me = park::on_word(thread::tid());
     let waiters = ends.incoming.data_waiters();
     let word = waiters.word(waiters.arm(me)?)?;
-    // Whoever closes says so before it rings, and TCP's FIN comes after both: what ends this wait
+    // Whoever closes says so before it wakes, and TCP's FIN comes after both: what ends this wait
     // is heard by a whole sleep alone. The fence of arm() comes before this look, and the peer's
-    // before it rings: either it is seen here, or the word is taken.
+    // before it wakes: either it is seen here, or the word is taken.
     if handover_state::sender_closed(&ends.incoming) {
         waiters::disarm(s, me);
         return None;
     }
-    // As in a whole sleep: who changed something may have rung before we armed.
+    // As in a whole sleep: who changed something may have woken before we armed.
     let here = ready::look(id, s, -1).ready.intersects(Events::IN);
     if here || s.mode_epoch.load(Ordering::Acquire) != epoch {
         waiters::disarm(s, me);

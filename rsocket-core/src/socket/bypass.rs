@@ -135,11 +135,11 @@ fn nap(
         close_while_blocked::give_back_waker(call, b);
     }
     slept?;
-    let [device, rung] = fds.map(|f| f.revents != 0);
+    let [device, woken] = fds.map(|f| f.revents != 0);
     if device {
         hearing.heard(s, true);
     }
-    Ok(device || rung)
+    Ok(device || woken)
 }
 
 /// Sends at most [`layout::SMALL`] bytes, all of them; `None` if nothing has happened.

@@ -70,7 +70,7 @@ pub(super) fn is_full(s: &Slot) -> bool {
     link::ends(s).is_some_and(|ends| !hints::room_waiting(s, &ends))
 }
 
-/// How soon whoever waits for room must look again, since a half-closed peer that dies rings
+/// How soon whoever waits for room must look again, since a half-closed peer that dies wakes
 /// nobody.
 pub(super) fn recheck_after(s: &Slot) -> Option<Duration> {
     let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::BRIDGED);

@@ -324,7 +324,7 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, waker: u64, mark: bool) -> Ar
 pub enum Armed {
     /// What is waited for is there; nothing is armed.
     Ready,
-    /// The peer will ring.
+    /// The peer will wake.
     Armed,
     /// All places are taken: look again soon.
     Crowded,

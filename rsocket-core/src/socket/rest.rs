@@ -72,7 +72,7 @@ pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
     here.saturating_add(in_tcp) < wanted && kernel::poll_now(fd, Events::RDHUP).is_empty()
 }
 
-/// How soon whoever waits must look again, where nobody will ring.
+/// How soon whoever waits must look again, where nobody will wake.
 pub(super) fn recheck_after(s: &Slot) -> Option<Duration> {
     // Relaxed: as above. First, since most connections want any byte.
     let may_be = s.low_water.load(Ordering::Relaxed) > 1;

@@ -74,7 +74,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     if !(sends(s) && into_window(&mut guard, from, len)) {
         return None;
     }
-    // Whatever a handler does that came meanwhile: what was published is rung for.
+    // Whatever a handler does that came meanwhile: what was published is woken for.
     guard.unlock_then(|| ends.wake_reader_unlocked());
     s.poll_backoff.sent();
     Some(len)

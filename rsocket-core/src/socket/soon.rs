@@ -1,4 +1,4 @@
-//! How soon a waiter must look again because nobody will ring; and where TCP is excluded, the
+//! How soon a waiter must look again because nobody will wake; and where TCP is excluded, the
 //! pairings that it goes on with meanwhile.
 //!
 //! Must not know how it waits. Entry points: [`recheck_after`], [`attaching`].
@@ -45,7 +45,7 @@ pub(super) fn attaching_beside(watched: Option<SlotId>) -> Option<Duration> {
 /// A step that is due is taken by somebody who is taking one now.
 const SOONEST_NS: u64 = 20_000;
 
-/// How soon a waiter must look again because nobody will ring: while a strict connection attaches,
+/// How soon a waiter must look again because nobody will wake: while a strict connection attaches,
 /// and where two carriers have what is waited for.
 #[must_use]
 pub fn recheck_after(_id: SlotId, s: &Slot) -> Option<Duration> {
@@ -59,7 +59,7 @@ pub fn recheck_after(_id: SlotId, s: &Slot) -> Option<Duration> {
         Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
             Some(Duration::from_nanos(retry::due_in(s).max(SOONEST_NS)))
         }
-        // From here on the peer rings.
+        // From here on the peer wakes.
         _ => rest::recheck_after(s),
     }
 }

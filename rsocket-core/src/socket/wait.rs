@@ -32,10 +32,10 @@ use crate::waiting::sleep::nap;
 use crate::waiting::spinning::{Spin, spin, spin_on};
 use crate::{bridge, fork_safe, live_segment, pairing, sys};
 
-/// How long a thread sleeps that nobody will ring, in nanoseconds.
+/// How long a thread sleeps that nobody will wake, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
 
-/// As long as nobody could ring, since the connection is TCP's, in nanoseconds.
+/// As long as nobody could wake, since the connection is TCP's, in nanoseconds.
 const LONELY_NS: u64 = 50_000_000;
 
 /// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
@@ -316,7 +316,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
         }
     }
     if aim.interest == Events::IN {
-        brief::over(s, ns, matches!(slept, Ok([0, rung, 0]) if rung != 0));
+        brief::over(s, ns, matches!(slept, Ok([0, woken, 0]) if woken != 0));
     }
     brief::learn(aim.learnt, ns);
     if deadline.descriptor(fd) != fd && slept != Err(Errno::INTR) {
@@ -337,7 +337,7 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, waker: WakerRef) -> ready::Ar
     };
     match armed {
         ready::Armed::Armed if s.mode_epoch.load(Ordering::Acquire) != epoch => {
-            // What is to be asked of the kernel is out of date, and who changed it may have rung
+            // What is to be asked of the kernel is out of date, and who changed it may have woken
             // before we armed.
             waiters::disarm(s, waker.id());
             ready::Armed::Ready
@@ -347,13 +347,13 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, waker: WakerRef) -> ready::Ar
 }
 
 /// Takes a waker out of where [`arm`] has put it. Whoever has taken it out before rings it once,
-/// which the sleep has heard if it `rang`.
-fn hear(s: &Slot, aim: &Aim<'_>, waker: WakerRef, rang: bool) {
+/// which the sleep has heard if it `woke`.
+fn hear(s: &Slot, aim: &Aim<'_>, waker: WakerRef, woke: bool) {
     let places = if aim.interest.contains(Events::OUT) && aim.seen.is_none() { 2 } else { 1 };
     let taken = places - waiters::disarm(s, waker.id()).min(places);
-    // A bridge's events make others ring as well.
+    // A bridge's events make others wake as well.
     let due = if s.has(flag::BRIDGED) { u32::MAX } else { taken.max(1) as u32 };
-    if (taken != 0 || rang) && waker.take(due) {
+    if (taken != 0 || woke) && waker.take(due) {
         stats::add(Counter::WakeupsReceived, 1);
         live_segment::count(s, record::WOKEN);
     }

@@ -1,5 +1,5 @@
 //! What those who wait ask of a socket, connection or datagrams: whether it is ready, and to be
-//! rung.
+//! woken.
 //!
 //! A part of the socket layer's face ([`super`]), by number; whose answers they are is
 //! [`super::ready`]'s and [`crate::datagram::ready`]'s to know. Entry points: [`look`], [`arm`],
@@ -62,7 +62,7 @@ pub fn arm(id: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool {
             true
         }
         ready::Armed::Ready => false,
-        // Without a window nobody could ring: then it is the kernel that will speak, or a time-out.
+        // Without a window nobody could wake: then it is the kernel that will speak, or a time-out.
         ready::Armed::Crowded if !link::has_window(s) => true,
         ready::Armed::Crowded => {
             waiters::disarm(s, waker);
@@ -113,7 +113,7 @@ pub fn bits_serve() -> u64 {
     if link::has_many_bits() { LATELY } else { 0 }
 }
 
-/// Wakers of this process that peers have rung have to be rung again.
+/// Wakers of this process that peers have woken have to be woken again.
 pub fn hear() {
     link::hear();
 }
@@ -131,7 +131,7 @@ pub fn mode_epoch(id: SlotId) -> u32 {
 }
 
 /// How soon a waiter must look again: while a connection that may not use TCP attaches, or because
-/// nobody rings where a half-closed peer dies.
+/// nobody wakes where a half-closed peer dies.
 #[must_use]
 pub fn recheck_after(id: SlotId) -> Option<Duration> {
     if datagram::is(id) {

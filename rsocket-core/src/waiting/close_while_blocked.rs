@@ -449,7 +449,7 @@ pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
 fn wake(id: SlotId) {
     let me = tid();
     for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
-        waker::ring(call.waker.load(Ordering::Relaxed));
+        waker::wake(call.waker.load(Ordering::Relaxed));
     }
 }
 

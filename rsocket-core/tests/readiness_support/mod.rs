@@ -113,7 +113,7 @@ fn waker() -> FakeWaker {
     FakeWaker(u64::from(id))
 }
 
-pub fn ring(id: u64) {
+pub fn wake(id: u64) {
     RINGS.fetch_add(1, SeqCst);
     let fd = WAKERS[id as usize].load(SeqCst);
     let _ = rustix::io::write(rsocket_core::sys::borrow(fd), &1_u64.to_ne_bytes());
@@ -284,8 +284,8 @@ impl Source for Fake {
         FREE_WAKERS.lock().unwrap().push(waker.0);
     }
     fn forget_waker(&self, _: FakeWaker) {}
-    fn ring(&self, waker: u64) {
-        ring(waker);
+    fn wake(&self, waker: u64) {
+        wake(waker);
     }
 }
 
@@ -384,24 +384,24 @@ impl Conn {
         self.wake(rings);
     }
 
-    /// The same, by a peer that has found two sets' wakers, and is held up when it has rung the one
-    /// at `first`; it goes on as [`MEANWHILE`] says.
+    /// The same, by a peer that has found two sets' wakers, and is held up when it has woken the
+    /// one at `first`; it goes on as [`MEANWHILE`] says.
     pub fn deliver_in_two_steps(&self, n: u64, first: usize) {
         let (now, later) = state(self.slot, |s| {
             s.received += n;
             let now = s.sleep_in.remove(first);
             (now, s.sleep_in.first().copied().unwrap())
         });
-        wake(self.slot, vec![now]);
+        wake_slot(self.slot, vec![now]);
         let slot = self.slot;
         *MEANWHILE.lock().unwrap() = Some(Box::new(move || {
             state(slot, |s| s.sleep_in.retain(|word| *word != later));
-            wake(slot, vec![later]);
+            wake_slot(slot, vec![later]);
         }));
     }
 
     fn wake(&self, rings: Vec<(u64, bool)>) {
-        wake(self.slot, rings);
+        wake_slot(self.slot, rings);
     }
 
     pub fn armed(&self) -> bool {
@@ -409,14 +409,14 @@ impl Conn {
     }
 }
 
-fn wake(slot: SlotId, rings: Vec<(u64, bool)>) {
+fn wake_slot(slot: SlotId, rings: Vec<(u64, bool)>) {
     for (waker, mark) in rings {
         let mut ready = READY.lock().unwrap();
         if mark && !ready.contains(&slot) {
             ready.push(slot);
         }
         drop(ready);
-        ring(waker);
+        wake(waker);
     }
 }
 

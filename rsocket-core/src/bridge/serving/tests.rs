@@ -63,7 +63,7 @@ fn the_thread_hears_of_an_end_that_others_find() {
 fn a_place_that_is_anothers_by_now_is_left_alone() {
     let (service, bridge) = (service(), placed(true));
     let waker = waker::borrow().unwrap();
-    // Whoever waits for the device alone is rung between the two looks.
+    // Whoever waits for the device alone is woken between the two looks.
     bridge.napper.store(waker.id(), Ordering::Relaxed);
     std::thread::scope(|scope| {
         waker::while_nobody_rings(waker.id(), || {

@@ -314,10 +314,10 @@ impl Window {
         // SAFETY: as in Arena::header; the mapping lives while the handle may be used.
         let header = unsafe { self.arena.cast::<ArenaHeader>().as_ref() };
         let [connecting, accepting] = &header.ready;
-        let ReadySide { bits, rung } = if side & 1 == 0 { connecting } else { accepting };
+        let ReadySide { bits, woken } = if side & 1 == 0 { connecting } else { accepting };
         let [first, ..] = bits;
         let word = bits.get(self.index as usize / 64).unwrap_or(first);
-        Announce { word, bit: 1 << (self.index % 64), rung }
+        Announce { word, bit: 1 << (self.index % 64), woken }
     }
 
     /// Both directions as if fresh, for the next connection in this window. Nobody may be using it.

@@ -85,8 +85,8 @@ pub const WINDOW_LEN: usize = 2 * DIRECTION_LEN;
 pub const HEADER_LEN: usize = PAGE;
 /// Words of one side's ready bitmap.
 pub const READY_WORDS: usize = MAX_WINDOWS as usize / 64;
-/// Words for notes that a waker of one side is ringing; a waker's id says which is its.
-pub const RUNG_WORDS: usize = 4;
+/// Words for notes that a waker of one side is waking; a waker's id says which is its.
+pub const WOKEN_WORDS: usize = 4;
 
 /// The exact size of an arena with so many windows; `None` when there may not be so many, or none.
 #[must_use]
@@ -197,9 +197,9 @@ pub struct DirectionPage {
     pub receiver: ReceiverLine,
     /// Written by the sender.
     pub sender: SenderLine,
-    /// The receiver's threads, asleep until there is data; rung by the sender.
+    /// The receiver's threads, asleep until there is data; woken by the sender.
     pub data_waiters: SleeperLine,
-    /// The sender's threads, asleep until there is room; rung by the receiver.
+    /// The sender's threads, asleep until there is room; woken by the receiver.
     pub room_waiters: SleeperLine,
     /// Written by the receiver; the sender only empties an entry.
     pub targets: [TargetEntry; TARGETS],
@@ -221,9 +221,9 @@ pub struct DirectionPage {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct ReadySide {
-    /// Who has rung which wakers of the side's epoll sets that were not heard yet
+    /// Who has woken which wakers of the side's epoll sets that were not heard yet
     /// ([`super::park::Announce`]).
-    pub rung: [AtomicU64; RUNG_WORDS],
+    pub woken: [AtomicU64; WOKEN_WORDS],
     /// Windows that have become ready.
     pub bits: [AtomicU64; READY_WORDS],
 }

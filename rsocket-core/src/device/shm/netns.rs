@@ -3,7 +3,7 @@
 //! The kernel looks for an abstract name where the socket that asks belongs, which is where its
 //! thread was when it was made. A thread may go elsewhere (`setns`, `unshare`), and take
 //! connections along that have attached. So before the first of them does, and before the first
-//! waker is made, the process makes a socket that stays at home, and keeps it: it rings wakers
+//! waker is made, the process makes a socket that stays at home, and keeps it: it signals wakers
 //! wherever its thread is. No waker is made elsewhere, since nobody would find it, and no
 //! connection of another namespace attaches ([`settle`]).
 #![forbid(unsafe_code)]
@@ -49,8 +49,8 @@ pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
 }
 
-/// A new socket that is at home, for a peer of another network namespace, which rings our wakers by
-/// it. No other peer has the same one: what whoever has it does to it is its own loss.
+/// A new socket that is at home, for a peer of another network namespace, which signals our wakers
+/// by it. No other peer has the same one: what whoever has it does to it is its own loss.
 ///
 /// # Errors
 /// [`ELSEWHERE`] where the calling thread is not at home, and those of `socket`.

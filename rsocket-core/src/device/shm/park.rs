@@ -2,7 +2,7 @@
 //!
 //! A sleeper puts its waker into a sleeper word, says in `any` that it did, fences, looks once
 //! more, and only then sleeps. The other side publishes, fences, looks at `any`, and if somebody is
-//! there takes the words and rings. Of the two fences one comes first; whoever comes second sees
+//! there takes the words and wakes. Of the two fences one comes first; whoever comes second sees
 //! what the other did, so that either the sleeper finds the data or the waking thread finds the
 //! sleeper.
 //!
@@ -12,10 +12,10 @@
 //!   clears `any` by a swap (Acquire) and then takes the words of the bits it got.
 //!   Read-modify-writes continue each other's release sequence, so every bit that the swap returned
 //!   comes with its word.
-//! - `wake` takes a word before it rings it. The other order would let a sleeper that woke early
+//! - `wake` takes a word before it wakes it. The other order would let a sleeper that woke early
 //!   arm the same word again and then be erased by the waking thread's belated clearing.
 //!
-//! A waking thread that is killed between taking a word and ringing leaves its sleeper asleep; the
+//! A waking thread that is killed between taking a word and waking leaves its sleeper asleep; the
 //! kernel's FIN or reset on the TCP connection wakes it, unless a fork sibling keeps that open:
 //! such sleeps need a bound.
 //!
@@ -26,8 +26,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
-use super::layout::{RUNG_WORDS, SLEEPERS};
-use super::waker::Rang;
+use super::layout::{SLEEPERS, WOKEN_WORDS};
+use super::waker::Woke;
 use crate::stats::{self, Counter};
 use crate::sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
 use crate::sync::on_word;
@@ -36,13 +36,13 @@ use crate::sys;
 
 pub use super::sleeper_word::{MARK_READY, ON_WORD, WAKER, on_word};
 
-/// How an epoll set is told which window it was rung for: a bit of the ready bitmap of its side,
-/// and whether its waker is ringing already.
+/// How an epoll set is told which window it was woken for: a bit of the ready bitmap of its side,
+/// and whether its waker is waking already.
 ///
 /// A set whose thread sleeps is armed in each of its windows. If many of them become ready one
-/// after the other, as when a server answers all its clients at once, one ring says it all: it
-/// takes a system call, and the sleeper will look at all the bits. So who rings notes that it did,
-/// and does not ring again while the note is there; the set's owner takes the notes out ([`hear`])
+/// after the other, as when a server answers all its clients at once, one wake says it all: it
+/// takes a system call, and the sleeper will look at all the bits. So who wakes notes that it did,
+/// and does not wake again while the note is there; the set's owner takes the notes out ([`hear`])
 /// before it looks at the bits. A thread goes by its own notes alone: another one may have been
 /// interrupted, or killed, between its note and its ring. What is written here is a peer's word:
 /// false, it makes a ring too few for the peer itself, or one too many for us.
@@ -53,7 +53,7 @@ pub struct Announce<'a, W = AtomicU64> {
     /// The window's bit in it.
     pub bit: u64,
     /// The notes at that side.
-    pub rung: &'a [W; RUNG_WORDS],
+    pub woken: &'a [W; WOKEN_WORDS],
 }
 
 impl<W> Clone for Announce<'_, W> {
@@ -65,9 +65,9 @@ impl<W> Clone for Announce<'_, W> {
 impl<W> Copy for Announce<'_, W> {}
 
 impl<'a, W: Word64> Announce<'a, W> {
-    /// Sets the bit. True when the waker has to be rung for it, false when this thread has rung it,
-    /// unheard so far.
-    fn must_ring(&self, id: u64) -> bool {
+    /// Sets the bit. True when the waker has to be woken for it, false when this thread has woken
+    /// it, unheard so far.
+    fn must_wake(&self, id: u64) -> bool {
         // Release: pairs with the Acquire by which the set takes the bit.
         self.word.fetch_or(self.bit, Ordering::Release);
         // Release: pairs with the Acquire in `hear`. If that comes later it brings the bit with it,
@@ -76,36 +76,37 @@ impl<'a, W: Word64> Announce<'a, W> {
         self.its_word(id).swap(note, Ordering::Release) != note
     }
 
-    /// The waker could not be rung: the next one tries again.
+    /// The waker could not be woken: the next one tries again.
     pub fn take_back(&self, id: u64) {
         // Relaxed: nothing is published by it.
         let _ =
             self.its_word(id).compare_exchange(note(id), 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Two wakers may have one word, and two threads one waker: each time they take turns one ring
+    /// Two wakers may have one word, and two threads one waker: each time they take turns one wake
     /// is sent for nothing.
     fn its_word(&self, id: u64) -> &'a W {
-        let [first, ..] = self.rung;
+        let [first, ..] = self.woken;
         // The low bit of an id is always 1.
-        self.rung.get((id >> 1) as usize % RUNG_WORDS).unwrap_or(first)
+        self.woken.get((id >> 1) as usize % WOKEN_WORDS).unwrap_or(first)
     }
 }
 
-/// What this thread leaves when it rings the waker `id`: never 0, since the low bit of an id is 1.
+/// What this thread leaves when it signals the waker `id`: never 0, since the low bit of an id is
+/// 1.
 fn note(id: u64) -> u64 {
     id ^ u64::from(tid()) << 1
 }
 
-/// From here on the wakers of this side have to be rung again. To be called after a waker was
-/// drained and before the ready bits are looked at: whoever did not ring, since it found the waker
-/// ringing, has set its bit before.
+/// From here on the wakers of this side have to be woken again. To be called after a waker was
+/// drained and before the ready bits are looked at: whoever did not wake, since it found the waker
+/// waking, has set its bit before.
 #[inline]
-pub fn hear<W: Word64>(rung: &[W; RUNG_WORDS]) {
-    for word in rung {
+pub fn hear<W: Word64>(woken: &[W; WOKEN_WORDS]) {
+    for word in woken {
         // Relaxed first look: a note whose ring this thread has heard is visible.
         if word.load(Ordering::Relaxed) != 0 {
-            // Acquire: pairs with the Release in `must_ring`.
+            // Acquire: pairs with the Release in `must_wake`.
             word.swap(0, Ordering::Acquire);
         }
     }
@@ -145,7 +146,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
             word.load(Ordering::Relaxed) == 0
                 && word.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         })?;
-        // Release: pairs with the Acquire swap in `ring_all`, which must find the word behind the
+        // Release: pairs with the Acquire swap in `wake_all`, which must find the word behind the
         // bit.
         self.any.fetch_or(1 << slot, Ordering::Release);
         // The sleeper's fence; its partner is the one in `wake`. The bit is visible before the
@@ -154,7 +155,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         Some(slot)
     }
 
-    /// Takes the waker `id` out again. False when it is no longer there: it has been rung, or is
+    /// Takes the waker `id` out again. False when it is no longer there: it has been woken, or is
     /// just about to be, so that a byte may still arrive in the waker. The bit in `any` may stay
     /// behind; that costs the next waking thread one look.
     pub fn disarm(&self, slot: usize, id: u64) -> bool {
@@ -190,40 +191,40 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         self.words.get(slot).is_some_and(|word| word.load(Ordering::Relaxed) == id)
     }
 
-    /// After publishing: wakes whoever sleeps, by `ring(id)` for each. `ready` is where those that
-    /// asked for it find what they were rung for ([`super::arena::Window::announce`]). True when
-    /// somebody was rung, or is being rung.
+    /// After publishing: wakes whoever sleeps, by `wake(id)` for each. `ready` is where those that
+    /// asked for it find what they were woken for ([`super::arena::Window::announce`]). True when
+    /// somebody was woken, or is being woken.
     #[inline(always)]
-    pub fn wake_with(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
+    pub fn wake_with(&self, ready: Option<Announce<'_, W>>, wake: impl FnMut(u64)) -> bool {
         // The waking thread's fence; its partner is the one in `arm`. What the caller published is
         // visible before the look at `any`.
         full_fence();
-        self.wake_fenced(ready, ring)
+        self.wake_fenced(ready, wake)
     }
 
     /// As [`Self::wake_with`], right after the caller has given back the lock under which it
     /// published.
     #[inline(always)]
-    pub fn wake_unlocked(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
+    pub fn wake_unlocked(&self, ready: Option<Announce<'_, W>>, wake: impl FnMut(u64)) -> bool {
         // As in `wake_with`.
         full_fence_after_exchange();
-        self.wake_fenced(ready, ring)
+        self.wake_fenced(ready, wake)
     }
 
     #[inline(always)]
-    fn wake_fenced(&self, ready: Option<Announce<'_, W>>, ring: impl FnMut(u64)) -> bool {
+    fn wake_fenced(&self, ready: Option<Announce<'_, W>>, wake: impl FnMut(u64)) -> bool {
         // Relaxed: the fence orders it; an old 0 is impossible once the sleeper's fence came first.
         if self.any.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        self.ring_all(ready, ring)
+        self.wake_all(ready, wake)
     }
 
     #[cold]
-    fn ring_all(&self, ready: Option<Announce<'_, W>>, mut ring: impl FnMut(u64)) -> bool {
+    fn wake_all(&self, ready: Option<Announce<'_, W>>, mut wake: impl FnMut(u64)) -> bool {
         // Acquire: pairs with the Release in `arm`.
         let mask = self.any.swap(0, Ordering::Acquire);
-        let mut rung = false;
+        let mut woken = false;
         for (slot, word) in self.words.iter().enumerate() {
             if mask >> slot & 1 == 0 {
                 continue;
@@ -235,16 +236,16 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
             }
             if id & ON_WORD != 0 {
                 wake_on_word(word);
-                rung = true;
+                woken = true;
                 continue;
             }
-            let due = id & MARK_READY == 0 || ready.is_none_or(|ready| ready.must_ring(id & WAKER));
+            let due = id & MARK_READY == 0 || ready.is_none_or(|ready| ready.must_wake(id & WAKER));
             if due {
-                ring(id & WAKER);
+                wake(id & WAKER);
             }
-            rung = true;
+            woken = true;
         }
-        rung
+        woken
     }
 }
 
@@ -256,11 +257,11 @@ impl Sleepers<'_> {
         (0..SLEEPERS).any(|i| self.armed(i, word)) || self.arm(word).is_some()
     }
 
-    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the wakers are rung by
-    /// [`ring`].
+    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the wakers are woken by
+    /// [`wake`].
     #[inline(always)]
     pub fn wake(&self, ready: Option<Announce<'_>>) -> bool {
-        self.wake_with(ready, |id| ring(id, ready))
+        self.wake_with(ready, |id| wake(id, ready))
     }
 }
 
@@ -274,20 +275,20 @@ fn wake_on_word<W>(word: &W) {
     }
 }
 
-/// Rings the waker, for which `ready` was announced.
+/// Signals the waker, for which `ready` was announced.
 #[cold]
-pub fn ring(id: u64, ready: Option<Announce<'_>>) {
-    is_heard(super::waker::try_ring(id), id, ready);
+pub fn wake(id: u64, ready: Option<Announce<'_>>) {
+    is_heard(super::waker::try_wake(id), id, ready);
 }
 
-/// As [`ring`], of a waker that may be of the network namespace of which `there` is a socket.
+/// As [`wake`], of a waker that may be of the network namespace of which `there` is a socket.
 #[cold]
-pub fn ring_there(id: u64, there: RawFd, ready: Announce<'_>) {
-    is_heard(super::waker::far::try_ring(id, there), id, Some(ready));
+pub fn wake_there(id: u64, there: RawFd, ready: Announce<'_>) {
+    is_heard(super::waker::far::try_wake(id, there), id, Some(ready));
 }
 
-fn is_heard(rang: Rang, id: u64, ready: Option<Announce<'_>>) {
-    if rang != Rang::Yes
+fn is_heard(woke: Woke, id: u64, ready: Option<Announce<'_>>) {
+    if woke != Woke::Yes
         && let Some(ready) = ready
     {
         ready.take_back(id);
@@ -311,35 +312,35 @@ mod tests {
         assert_eq!(s.arm(5), Some(0));
         assert_eq!(s.arm(6 | MARK_READY), Some(1));
         assert!(s.armed(0, 5));
-        let (word, notes) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; RUNG_WORDS]);
-        let ready = Announce { word: &word, bit: 8, rung: &notes };
-        let mut rung = vec![];
-        assert!(s.wake_with(Some(ready), |id| rung.push(id)));
-        assert_eq!((rung, word.load(Ordering::Relaxed)), (vec![5, 6], 8));
+        let (word, notes) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; WOKEN_WORDS]);
+        let ready = Announce { word: &word, bit: 8, woken: &notes };
+        let mut woken = vec![];
+        assert!(s.wake_with(Some(ready), |id| woken.push(id)));
+        assert_eq!((woken, word.load(Ordering::Relaxed)), (vec![5, 6], 8));
         assert!(!s.disarm(0, 5));
         assert_eq!(s.arm(7), Some(0));
         assert!(s.disarm(0, 7));
-        // The bit that stayed behind costs a look, and rings nobody.
+        // The bit that stayed behind costs a look, and wakes nobody.
         assert!(!s.wake_with(None, |_| unreachable!()));
         assert_eq!(any.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn a_set_is_rung_once_for_all_its_windows() {
-        let notes = [const { AtomicU64::new(0) }; RUNG_WORDS];
+        let notes = [const { AtomicU64::new(0) }; WOKEN_WORDS];
         let word = AtomicU64::new(0);
-        let ready = |window: u32| Some(Announce { word: &word, bit: 1 << window, rung: &notes });
-        // A thread's waker (9) is rung for itself, whatever rings; 39 shares the word of 7 as a
+        let ready = |window: u32| Some(Announce { word: &word, bit: 1 << window, woken: &notes });
+        // A thread's waker (9) is woken for itself, whatever wakes; 39 shares the word of 7 as a
         // set's.
         let houses: [_; 4] = core::array::from_fn(|_| words());
-        let mut rung = vec![];
+        let mut woken = vec![];
         let mut publish = |set: u64, window: u32| {
             let (any, words) = &houses[window as usize];
             let s = Sleepers::new(any, words);
             assert!(s.arm(set | MARK_READY).is_some() && s.arm(9).is_some());
-            rung.clear();
-            assert!(s.wake_with(ready(window), |id| rung.push(id)));
-            rung.clone()
+            woken.clear();
+            assert!(s.wake_with(ready(window), |id| woken.push(id)));
+            woken.clone()
         };
         assert_eq!(publish(7, 0), [7, 9]);
         assert_eq!(publish(7, 1), [9], "the set's bell is ringing");
@@ -354,11 +355,11 @@ mod tests {
 
     #[test]
     fn a_ring_that_reached_nobody_is_no_ring() {
-        let (word, notes) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; RUNG_WORDS]);
-        let ready = Announce { word: &word, bit: 1, rung: &notes };
-        assert!(ready.must_ring(77) && !ready.must_ring(77));
-        ring(77, Some(ready));
-        assert!(ready.must_ring(77), "the next one tries again");
+        let (word, notes) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; WOKEN_WORDS]);
+        let ready = Announce { word: &word, bit: 1, woken: &notes };
+        assert!(ready.must_wake(77) && !ready.must_wake(77));
+        wake(77, Some(ready));
+        assert!(ready.must_wake(77), "the next one tries again");
     }
 
     #[test]

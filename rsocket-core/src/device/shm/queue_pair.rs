@@ -29,7 +29,7 @@ use super::copy::CopyHint;
 use super::direction::Direction;
 use super::layout::{BUFFER_LEN, DATA_RING, TARGETS};
 use super::park::Sleepers;
-use super::waker::{self, Rang, WakerRef};
+use super::waker::{self, WakerRef, Woke};
 use crate::device::{Completion, MemoryError, PostError, QueuePair};
 use crate::errno::Errno;
 use crate::proto::control::Mode;
@@ -88,7 +88,7 @@ pub struct ShmPair {
     waker: WakerRef,
     /// Where the waker hangs: for words and for receives of the peer.
     armed: [Option<usize>; 2],
-    /// A waker that could not be rung for want of a descriptor; tried again with each call. 0:
+    /// A waker that could not be woken for want of a descriptor; tried again with each call. 0:
     /// none.
     owed: u64,
 }
@@ -286,21 +286,21 @@ impl ShmPair {
     /// Wakes the peer, after something was published for it.
     fn wake(&mut self, sleepers: Sleepers<'_>) {
         let owed = &mut self.owed;
-        sleepers.wake_with(None, |id| ring(id, owed));
+        sleepers.wake_with(None, |id| wake(id, owed));
     }
 
-    /// Tries again to ring a waker that could not be rung.
+    /// Tries again to signal a waker that could not be woken.
     fn pay(&mut self) {
         let id = core::mem::take(&mut self.owed);
         if id != 0 {
-            ring(id, &mut self.owed);
+            wake(id, &mut self.owed);
         }
     }
 
     /// After a change of our own: gives ourselves the event that is due if we are armed.
     fn nudge(&mut self) {
         if self.armed != [None; 2] && self.look().is_some() {
-            ring(self.waker.id(), &mut self.owed);
+            wake(self.waker.id(), &mut self.owed);
         }
     }
 
@@ -316,9 +316,9 @@ impl ShmPair {
     }
 }
 
-/// Rings a waker, or remembers that it has to be rung.
-fn ring(id: u64, owed: &mut u64) {
-    if matches!(waker::try_ring(id), Rang::Failed | Rang::Forbidden) {
+/// Signals a waker, or remembers that it has to be woken.
+fn wake(id: u64, owed: &mut u64) {
+    if matches!(waker::try_wake(id), Woke::Failed | Woke::Forbidden) {
         *owed = id;
     }
 }
@@ -428,7 +428,7 @@ impl QueuePair for ShmPair {
 
     fn arm(&mut self) {
         self.pay();
-        // Anew each time: of the two, one may have been rung.
+        // Anew each time: of the two, one may have been woken.
         self.disarm();
         let id = self.waker.id();
         let (incoming, outgoing) = (self.incoming, self.outgoing);
@@ -436,7 +436,7 @@ impl QueuePair for ShmPair {
         if self.armed.contains(&None) {
             // Only a peer that breaks the rules fills the words. Better an event too many than
             // none.
-            ring(id, &mut self.owed);
+            wake(id, &mut self.owed);
         }
     }
 

@@ -4,10 +4,10 @@
 //! it; whoever finds the waker's id in a sleeper word sends one byte. Anybody of the same network
 //! namespace could (the kernel lists the names), so a ring means "look again" and nothing more, and
 //! a full queue is as good as a ring. Nothing is left behind when the owner dies: the name goes
-//! with the socket, and ringing it is refused.
+//! with the socket, and waking it is refused.
 //!
 //! Wakers are kept in a process-wide pool without locks ([`borrow`], [`give_back`]); the sockets
-//! for ringing are cached by id ([`ring`]). All descriptors are private, non-blocking and
+//! for waking are cached by id ([`wake`]). All descriptors are private, non-blocking and
 //! close-on-exec, and after their making only `read` and `write` touch them, which a sandbox
 //! allows. A handle has no destructor, so that it may be alive across a cancellation point. It must
 //! not know who sleeps or why.
@@ -20,7 +20,7 @@ mod ways;
 
 #[cfg(test)]
 pub(crate) use ways::while_nobody_rings;
-pub use ways::{Rang, give_way, hang_up, meet, reach, ring, try_ring};
+pub use ways::{Woke, give_way, hang_up, meet, reach, try_wake, wake};
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, RawFd};
@@ -123,13 +123,13 @@ impl WakerRef {
     /// whether to sleep again.
     pub fn drain(&self) -> bool {
         let event = self.event();
-        let rung = event >= 0 && rustix::io::read(sys::borrow(event), &mut [0_u8; 8]).is_ok();
-        self.take(u32::MAX) | rung
+        let woken = event >= 0 && rustix::io::read(sys::borrow(event), &mut [0_u8; 8]).is_ok();
+        self.take(u32::MAX) | woken
     }
 
     /// As [`drain`](Self::drain) where so many rings are due at most: the read that finds nothing
-    /// more is left out. What others have rung is heard by whoever sleeps with this waker next, and
-    /// means nothing.
+    /// more is left out. What others have woken is heard by whoever sleeps with this waker next,
+    /// and means nothing.
     pub fn take(&self, due: u32) -> bool {
         if self.stale() {
             return false;
@@ -226,7 +226,7 @@ fn put_away(waker: &WakerRef, entry: &Waker) {
     }
 }
 
-/// The id of some waker of this process, by which others may find out whether they can ring here
+/// The id of some waker of this process, by which others may find out whether they can wake here
 /// ([`reach`]); 0 if there is none.
 #[must_use]
 pub fn some() -> u64 {
@@ -346,14 +346,14 @@ mod tests {
         assert!(waker.id() != 0 && waker.id() <= WAKER);
         assert!(!readable(&waker, 0));
         for _ in 0..3 {
-            assert_eq!(try_ring(waker.id()), Rang::Yes);
+            assert_eq!(try_wake(waker.id()), Woke::Yes);
             assert!(readable(&waker, 100));
             assert!(waker.drain());
             assert!(!waker.drain());
         }
         // Far more rings than a queue holds.
         for _ in 0..2000 {
-            assert_eq!(try_ring(waker.id()), Rang::Yes);
+            assert_eq!(try_wake(waker.id()), Woke::Yes);
         }
         assert!(waker.drain());
         give_back(waker);
@@ -363,7 +363,7 @@ mod tests {
     fn what_was_not_due_stays_for_the_next_sleep() {
         let waker = borrow().unwrap();
         for _ in 0..3 {
-            assert_eq!(try_ring(waker.id()), Rang::Yes);
+            assert_eq!(try_wake(waker.id()), Woke::Yes);
         }
         assert!(waker.take(1) && waker.take(2) && !waker.take(1));
         assert_eq!((find(waker.id()), find(0)), (Some(waker), None));
@@ -375,23 +375,23 @@ mod tests {
         let waker = borrow().unwrap();
         assert_eq!(
             (reach(waker.id()), reach(waker.id()), waker.drain()),
-            (Rang::Yes, Rang::Yes, false)
+            (Woke::Yes, Woke::Yes, false)
         );
-        assert_eq!((try_ring(waker.id()), waker.drain()), (Rang::Yes, true));
+        assert_eq!((try_wake(waker.id()), waker.drain()), (Woke::Yes, true));
         give_back(waker);
-        assert_eq!((reach(0), reach(some()), reach(77)), (Rang::Gone, Rang::Yes, Rang::Gone));
+        assert_eq!((reach(0), reach(some()), reach(77)), (Woke::Gone, Woke::Yes, Woke::Gone));
     }
 
     #[test]
     fn a_waker_that_is_gone() {
         let waker = borrow().unwrap();
-        assert_eq!(try_ring(waker.id()), Rang::Yes);
+        assert_eq!(try_wake(waker.id()), Woke::Yes);
         forget(waker);
         assert!(waker.stale());
         assert_eq!(waker.fd(), -1);
-        assert_eq!(try_ring(waker.id()), Rang::Gone, "the cached socket is refused");
+        assert_eq!(try_wake(waker.id()), Woke::Gone, "the cached socket is refused");
         assert!(way_to(waker.id()).is_none(), "and forgotten");
-        assert_eq!(try_ring(waker.id()), Rang::Gone, "and so is a new one");
+        assert_eq!(try_wake(waker.id()), Woke::Gone, "and so is a new one");
         give_back(waker);
     }
 
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn a_way_to_who_has_ended_is_forgotten() {
         let waker = borrow_for_set().unwrap();
-        assert_eq!(try_ring(waker.id()), Rang::Yes);
+        assert_eq!(try_wake(waker.id()), Woke::Yes);
         assert!(way_to(waker.id()).is_some());
         hang_up(waker.id());
         assert!(way_to(waker.id()).is_none());
@@ -414,14 +414,14 @@ mod tests {
     #[test]
     fn a_way_that_somebody_has_closed_is_found_again() {
         let waker = borrow_for_set().unwrap();
-        assert_eq!(try_ring(waker.id()), Rang::Yes);
+        assert_eq!(try_wake(waker.id()), Woke::Yes);
         assert!(waker.drain());
         // The number is another socket's.
         let another = netns::datagram_socket().unwrap();
         sys::close_private(
             way_to(waker.id()).unwrap().fd.swap(another.as_raw_fd(), Ordering::Relaxed),
         );
-        assert_eq!(try_ring(waker.id()), Rang::Yes);
+        assert_eq!(try_wake(waker.id()), Woke::Yes);
         assert!(waker.drain());
         assert!(rustix::io::fcntl_getfd(&another).is_ok(), "which is left alone");
         forget(waker);
@@ -435,7 +435,7 @@ mod tests {
         let mut kept = Vec::new();
         for round in 0..2 {
             for waker in &wakers {
-                assert_eq!(try_ring(waker.id()), Rang::Yes, "round {round}");
+                assert_eq!(try_wake(waker.id()), Woke::Yes, "round {round}");
             }
             for waker in &wakers {
                 assert!(waker.drain());

@@ -55,7 +55,7 @@ impl<S: Source> State<S> {
     }
 
     /// One look at everything: the kernel, when it is due or nothing else is found, and what is
-    /// awake. The count of events, and whether the waker rang. See `Registry::sweep` for `lazy`.
+    /// awake. The count of events, and whether the waker woke. See `Registry::sweep` for `lazy`.
     pub(super) fn ask_and_gather(
         &mut self,
         source: &S,
@@ -69,7 +69,7 @@ impl<S: Source> State<S> {
                 self.enqueue(index);
             }
         }
-        let (mut n, mut rang, mut asked) = (0, false, lazy && !self.warm.is_empty());
+        let (mut n, mut woke, mut asked) = (0, false, lazy && !self.warm.is_empty());
         if self.kernel_due() {
             // Half of the room, so that neither side starves the other; all of it when ours is
             // empty, or for an entry that has its say first.
@@ -77,18 +77,18 @@ impl<S: Source> State<S> {
             let none = self.queue.is_empty() && self.warm.is_empty();
             let limit = if none || self.entry_news { out.max } else { (out.max + self.turn) / 2 };
             asked |= limit > 0;
-            (n, rang) = self.ask_kernel(epfd, out, limit)?;
+            (n, woke) = self.ask_kernel(epfd, out, limit)?;
         }
         n = self.gather(source, out, n);
         if n == 0 && !asked {
             let again;
             (n, again) = self.ask_kernel(epfd, out, out.max)?;
-            rang |= again;
+            woke |= again;
             if n == 0 {
                 n = self.gather(source, out, n);
             }
         }
-        Ok((n, rang))
+        Ok((n, woke))
     }
 
     fn kernel_due(&mut self) -> bool {
@@ -100,22 +100,22 @@ impl<S: Source> State<S> {
     }
 
     /// Asks the kernel without waiting; the count of the program's events, and whether the waker
-    /// rang.
+    /// woke.
     fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
         self.asked = sys::ticks();
         self.entry_news &= limit == 0;
         self.kernel_told &= limit == 0;
         let limit = limit.min(out.max);
-        let mut rang = false;
+        let mut woke = false;
         loop {
             // SAFETY: the limit is at most `max`, for which the caller of `wait` promised room.
             let n = unsafe { kernel::events_now(epfd, out.at, limit) }?;
             let (kept, waker) = self.sift(out, n);
-            rang |= waker;
+            woke |= waker;
             // Ours alone may have filled the room, with the program's behind them. It ends: an
             // event under a token is edge-triggered or one-shot, so each comes once.
             if kept > 0 || n < limit || n == 0 {
-                return Ok((kept, rang));
+                return Ok((kept, woke));
             }
         }
     }
@@ -123,7 +123,7 @@ impl<S: Source> State<S> {
     /// Takes what is ours out of the first `n` events and notes it at the members.
     pub(super) fn sift(&mut self, out: Out, n: usize) -> (usize, bool) {
         let mut kept = 0;
-        let mut rang = false;
+        let mut woke = false;
         for i in 0..n.min(out.max) {
             let event = out.get(i);
             let (data, said) = (event.u64, event.events);
@@ -138,14 +138,14 @@ impl<S: Source> State<S> {
                     Some(waker) if serial == WAKER => waker.make_room(),
                     _ => {}
                 }
-                rang = true;
+                woke = true;
             } else if let Some(index) = self.of_serial(serial) {
                 self.told(index, Events::from_bits_truncate(said));
             }
             // Anything else belonged to a member that is gone.
         }
         self.kernel_told |= kept > 0;
-        (kept, rang)
+        (kept, woke)
     }
 
     /// Takes out what the kernel reported in the program's words before the member came under a

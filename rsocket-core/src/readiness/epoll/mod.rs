@@ -10,8 +10,8 @@
 //!
 //! **A wait** looks at what is awake in user space (`wait`), asks the kernel on a time basis and
 //! always before sleeping, and judges every return of the kernel before the program sees it: one
-//! descriptor yields at most one event for each call. What is asleep costs nothing: its peer rings
-//! the waker and sets a bit.
+//! descriptor yields at most one event for each call. What is asleep costs nothing: its peer
+//! signals the waker and sets a bit.
 //!
 //! **Locks.** One small lock for each set, never held across a sleep; the registry's lock comes
 //! before a set's, and no two sets' locks are held together except around a fork. [`mode_changed`],

@@ -239,7 +239,7 @@ impl<S: Source> Registry<S> {
         if (due || !state.park(&self.source, index))
             && let Some(waker) = state.waker_id()
         {
-            self.source.ring(waker);
+            self.source.wake(waker);
         }
     }
 }

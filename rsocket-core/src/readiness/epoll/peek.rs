@@ -9,7 +9,7 @@ use crate::readiness::source::{Source, Waker};
 
 impl<S: Source> Registry<S> {
     /// The sets in this one are readable if something is ready in them, and not because something
-    /// was: what rang for an event that was taken meanwhile is forgotten.
+    /// was: what woke for an event that was taken meanwhile is forgotten.
     pub(crate) fn peek_inside(&'static self, set: &'static Set<S>) {
         let inner = self.enter(set, |state| state.nested.clone()).unwrap_or_default();
         for epfd in inner {
@@ -24,7 +24,7 @@ impl<S: Source> Registry<S> {
     pub fn peek(&'static self, epfd: RawFd) -> bool {
         let Some(set) = self.get(epfd) else { return false };
         // An old ring would keep the epoll descriptor readable. What it was for is found below, and
-        // rung again if it is still there: first the drain, then the look.
+        // woken again if it is still there: first the drain, then the look.
         self.enter(set, |state| {
             self.awaken(set, state);
             if let Some(waker) = state.waker {
@@ -54,7 +54,7 @@ impl<S: Source> Registry<S> {
                 }
             }
             if let (true, Some(waker)) = (ready, state.waker_id()) {
-                self.source.ring(waker);
+                self.source.wake(waker);
             }
             ready
         })

@@ -341,7 +341,7 @@ impl<S: Source> Registry<S> {
                     taken
                 });
             });
-            // A set that was still armed when it was asked may have been rung before the bit was
+            // A set that was still armed when it was asked may have been woken before the bit was
             // taken, which was then its bit as well. One that was not is judged for nothing.
             if taken && passed {
                 self.homes(home, |set| self.hand_over(own, set, slot, |_, _| true));
@@ -349,7 +349,7 @@ impl<S: Source> Registry<S> {
         });
     }
 
-    /// Tells the set that it was rung for the slot, if `meant` says so of what it has armed.
+    /// Tells the set that it was woken for the slot, if `meant` says so of what it has armed.
     fn hand_over(
         &'static self,
         own: &Set<S>,
@@ -357,21 +357,21 @@ impl<S: Source> Registry<S> {
         slot: SlotId,
         meant: impl FnOnce(u64, Events) -> bool,
     ) {
-        let ring = self.enter(set, |state| {
+        let wake = self.enter(set, |state| {
             // A bit says that an armed word was taken. Where this process has armed none it was a
             // sibling's, who finds the bit where it is.
             let armed = state.armed(slot);
             let waker =
                 state.waker_id().filter(|waker| !armed.is_empty() && meant(*waker, armed))?;
-            state.rung(&self.source, slot);
+            state.woken(&self.source, slot);
             // A sleeper that was woken by its waker may have looked before this bit was handed
             // over. The count is read under the lock, under which a sleeper looks after it has
             // counted itself.
             let foreign = !core::ptr::eq(set, own);
             Some(waker).filter(|_| foreign && set.sleepers.load(Ordering::SeqCst) > 0)
         });
-        if let Some(Some(waker)) = ring {
-            self.source.ring(waker);
+        if let Some(Some(waker)) = wake {
+            self.source.wake(waker);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! **The invariant of the lists.** A member that the program wants events of (present, not
 //! disabled) and whose socket is special is always in at least one of: the *queue* (to be judged by
-//! the next wait), the *warm* list (judged by every wait), or *armed* (the other side rings the
+//! the next wait), the *warm* list (judged by every wait), or *armed* (the other side wakes the
 //! set's waker and sets the socket's ready bit). So nothing that becomes ready is missed, and
 //! nothing else is looked at.
 //!
@@ -436,8 +436,8 @@ impl<S: Source> State<S> {
             .fold(Events::empty(), |all, member| all | member.armed)
     }
 
-    /// The other side has rung for this slot: whatever was armed may not be armed any more.
-    pub(crate) fn rung(&mut self, source: &S, slot: SlotId) {
+    /// The other side has woken for this slot: whatever was armed may not be armed any more.
+    pub(crate) fn woken(&mut self, source: &S, slot: SlotId) {
         let waker = self.waker_id();
         let mut at = self.first_of(slot);
         while let Some(index) = at {
@@ -447,7 +447,7 @@ impl<S: Source> State<S> {
                 continue;
             }
             if let (true, Some(waker)) = (member.armed == Events::IN | Events::OUT, waker) {
-                // One direction rang; the other's word may still be there, and is put in anew
+                // One direction woke; the other's word may still be there, and is put in anew
                 // later.
                 source.disarm(slot, waker);
             }

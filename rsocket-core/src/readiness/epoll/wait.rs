@@ -172,11 +172,11 @@ impl<S: Source> Registry<S> {
         }
         let n = result?;
         let found = self.enter(set, |state| {
-            let (n, rang) = state.sift(call.out, n);
-            (state.outdated(call.out, n), rang)
+            let (n, woke) = state.sift(call.out, n);
+            (state.outdated(call.out, n), woke)
         });
-        let (n, rang) = found.unwrap_or((n, false));
-        if rang {
+        let (n, woke) = found.unwrap_or((n, false));
+        if woke {
             self.collect(set);
         }
         // What the kernel reported in the program's own words may be about a member that has
@@ -307,17 +307,17 @@ impl<S: Source> Registry<S> {
         }
         let lazy = waits && may_spin;
         let found = self.enter(set, |state| {
-            let (n, rang) = state.ask_and_gather(&self.source, call.epfd, call.out, lazy)?;
-            if !rang {
+            let (n, woke) = state.ask_and_gather(&self.source, call.epfd, call.out, lazy)?;
+            if !woke {
                 self.pass_on(set, state);
             }
-            Ok((n, rang))
+            Ok((n, woke))
         })?;
-        let (n, rang) = match found {
+        let (n, woke) = match found {
             Ok(found) => found,
             Err(e) => return Some(Err(e)),
         };
-        if rang {
+        if woke {
             // The waker was the word for whoever sleeps on this set; now it is ours to pass on.
             self.collect(set);
             if n == 0 {
@@ -334,7 +334,7 @@ impl<S: Source> Registry<S> {
         let attaching = self.source.attaching();
         self.enter(set, |state| {
             // SeqCst, and before the lists are looked at: whoever adds to them later, under this
-            // lock, sees the count and rings.
+            // lock, sees the count and wakes.
             set.sleepers.fetch_add(1, Ordering::SeqCst);
             if state.waker.is_none() {
                 state.need_waker(&self.source);
@@ -381,15 +381,15 @@ impl<S: Source> Registry<S> {
             }
             // The sleep has asked the kernel.
             state.asked = sys::ticks();
-            let (mut n, rang) = state.sift(call.out, n);
+            let (mut n, woke) = state.sift(call.out, n);
             let alone = state.changes != sleep.changes;
             if alone {
                 n = state.outdated(call.out, n);
             }
-            Ok((n, rang, n > 0 && alone))
+            Ok((n, woke, n > 0 && alone))
         });
-        let (n, rang, alone) = found.unwrap_or(Ok((n, false, true)))?;
-        if rang {
+        let (n, woke, alone) = found.unwrap_or(Ok((n, false, true)))?;
+        if woke {
             self.collect(set);
         }
         if alone {
@@ -409,18 +409,18 @@ impl<S: Source> Registry<S> {
     /// Passes on what this thread leaves behind: to other sleepers, and to whoever polls the set
     /// itself.
     fn pass_on(&self, set: &Set<S>, state: &mut State<S>) {
-        let mut ring = state.early && set.sleepers.load(Ordering::SeqCst) > 0;
+        let mut wake = state.early && set.sleepers.load(Ordering::SeqCst) > 0;
         state.early = false;
         if state.watched {
-            ring |= !state.queue.is_empty();
+            wake |= !state.queue.is_empty();
             for i in 0..state.warm.len() {
                 if let Some(index) = state.warm.get(i).copied() {
-                    ring |= !state.park(&self.source, index);
+                    wake |= !state.park(&self.source, index);
                 }
             }
         }
-        if let (true, Some(waker)) = (ring, state.waker_id()) {
-            self.source.ring(waker);
+        if let (true, Some(waker)) = (wake, state.waker_id()) {
+            self.source.wake(waker);
         }
     }
 

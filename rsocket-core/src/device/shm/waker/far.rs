@@ -1,11 +1,11 @@
 //! Wakers of other network namespaces.
 //!
 //! The kernel looks for an abstract name where the socket belongs that asks. So a peer hands over a
-//! datagram socket of its own namespace, and its wakers are rung by that. It has no name, and is
+//! datagram socket of its own namespace, and its wakers are woken by that. It has no name, and is
 //! connected to nothing; whatever the peer does to it, a ring does not block, and says eight bytes
 //! to whoever has the waker's name there. (A write to an eventfd of a peer's can be made to block,
-//! so that such peers, who may be anybody, are not rung by [`super::front`]'s.) Must not know who
-//! sleeps. Entry points: [`accept`], [`ring`].
+//! so that such peers, who may be anybody, are not woken by [`super::front`]'s.) Must not know who
+//! sleeps. Entry points: [`accept`], [`wake`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 use super::super::netns;
 use super::super::sleeper_word::WAKER;
 use super::address;
-use super::ways::{RING, Rang, answer, close, send_by};
+use super::ways::{RING, Woke, answer, close, send_by};
 use crate::sys;
 
 /// What a peer has handed over, if it is such a socket, and of another namespace than ours: there
@@ -33,32 +33,32 @@ pub fn accept(socket: OwnedFd) -> Option<OwnedFd> {
     None
 }
 
-/// Whether it is a socket by which wakers can be rung.
+/// Whether it is a socket by which wakers can be woken.
 #[must_use]
 pub fn is_way(fd: impl AsFd) -> bool {
     sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(&fd) == Ok(SocketType::DGRAM)
 }
 
-/// Rings the waker `id` in the namespace of the socket `there`. Does not block.
+/// Signals the waker `id` in the namespace of the socket `there`. Does not block.
 #[must_use]
-pub fn ring(id: u64, there: RawFd) -> Rang {
-    let Ok(address) = address(id) else { return Rang::Failed };
+pub fn wake(id: u64, there: RawFd) -> Woke {
+    let Ok(address) = address(id) else { return Woke::Failed };
     if id & WAKER == 0 {
-        return Rang::Gone;
+        return Woke::Gone;
     }
     // Its flags are the peer's to change.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     answer(send_by(|| rustix::net::sendto(sys::borrow(there), RING, flags, &address)))
 }
 
-/// As [`super::try_ring`], of a waker that may be of another network namespace, of which `there` is
+/// As [`super::try_wake`], of a waker that may be of another network namespace, of which `there` is
 /// a socket ([`netns::envoy`]).
-pub fn try_ring(id: u64, there: RawFd) -> Rang {
-    match ring(id, there) {
-        Rang::Yes => Rang::Yes,
-        // One of our own is rung by the same words.
-        _ => super::try_ring(id),
+pub fn try_wake(id: u64, there: RawFd) -> Woke {
+    match wake(id, there) {
+        Woke::Yes => Woke::Yes,
+        // One of our own is woken by the same words.
+        _ => super::try_wake(id),
     }
 }
 
@@ -72,17 +72,17 @@ mod tests {
     fn by_a_socket_of_the_wakers_namespace() {
         let waker = borrow().unwrap();
         let there = netns::envoy().unwrap();
-        assert_eq!((ring(waker.id(), there.as_raw_fd()), waker.drain()), (Rang::Yes, true));
-        let rang = try_ring(waker.id(), there.as_raw_fd());
-        assert_eq!((rang, waker.drain()), (Rang::Yes, true));
-        // Whatever its owner does to it: our own wakers are rung all the same, and nobody waits.
+        assert_eq!((wake(waker.id(), there.as_raw_fd()), waker.drain()), (Woke::Yes, true));
+        let woke = try_wake(waker.id(), there.as_raw_fd());
+        assert_eq!((woke, waker.drain()), (Woke::Yes, true));
+        // Whatever its owner does to it: our own wakers are woken all the same, and nobody waits.
         rustix::net::shutdown(&there, rustix::net::Shutdown::Both).unwrap();
-        assert_eq!(ring(waker.id(), there.as_raw_fd()), Rang::Gone);
-        let rang = try_ring(waker.id(), there.as_raw_fd());
-        assert_eq!((rang, waker.drain()), (Rang::Yes, true));
+        assert_eq!(wake(waker.id(), there.as_raw_fd()), Woke::Gone);
+        let woke = try_wake(waker.id(), there.as_raw_fd());
+        assert_eq!((woke, waker.drain()), (Woke::Yes, true));
         let id = waker.id();
         forget(waker);
-        assert_eq!(try_ring(id, there.as_raw_fd()), Rang::Gone);
+        assert_eq!(try_wake(id, there.as_raw_fd()), Woke::Gone);
     }
 
     #[test]

@@ -115,7 +115,7 @@ const UNTYPED: rustix::fs::FileType = rustix::fs::FileType::from_raw_mode(0);
 mod tests {
     use std::os::fd::AsRawFd;
 
-    use super::super::{Rang, borrow_for_set, forget, give_back, hang_up, meet, try_ring};
+    use super::super::{Woke, borrow_for_set, forget, give_back, hang_up, meet, try_wake};
     use super::*;
 
     fn copy(event: BorrowedFd<'_>) -> std::os::fd::OwnedFd {
@@ -151,26 +151,26 @@ mod tests {
         give_back(other);
 
         assert_eq!(
-            (try_ring(id), readable(waker.fd()), readable(waker.event())),
-            (Rang::Yes, true, false)
+            (try_wake(id), readable(waker.fd()), readable(waker.event())),
+            (Woke::Yes, true, false)
         );
         assert!(waker.drain() && !readable(waker.fd()));
         for _ in 0..3 {
             // Handed over again, as by each connection.
-            assert_eq!(meet(id, Some(copy(event))), Rang::Yes);
+            assert_eq!(meet(id, Some(copy(event))), Woke::Yes);
             assert_eq!(
-                (try_ring(id), readable(waker.fd()), readable(waker.event())),
-                (Rang::Yes, false, true)
+                (try_wake(id), readable(waker.fd()), readable(waker.event())),
+                (Woke::Yes, false, true)
             );
             assert!(waker.drain() && !waker.drain() && !readable(waker.event()));
         }
         hang_up(id);
-        assert_eq!((try_ring(id), readable(waker.fd())), (Rang::Yes, true), "by its socket again");
+        assert_eq!((try_wake(id), readable(waker.fd())), (Woke::Yes, true), "by its socket again");
         // What is no eventfd is no way to it.
         let file = rustix::fs::memfd_create(c"x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        assert_eq!(meet(id, Some(file)), Rang::Yes);
+        assert_eq!(meet(id, Some(file)), Woke::Yes);
         assert!(waker.drain());
-        assert_eq!((try_ring(id), readable(waker.fd())), (Rang::Yes, true));
+        assert_eq!((try_wake(id), readable(waker.fd())), (Woke::Yes, true));
 
         forget(waker);
         assert!(waker.event() == -1 && offered().0 != id, "the next one is another");

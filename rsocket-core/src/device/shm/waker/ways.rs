@@ -1,6 +1,6 @@
-//! The ways to other processes' wakers: how they are rung, and the sockets that are kept for it.
+//! The ways to other processes' wakers: how they are woken, and the sockets that are kept for it.
 //!
-//! Must not know who sleeps on a waker. Entry points: [`try_ring`], [`reach`], [`hang_up`],
+//! Must not know who sleeps on a waker. Entry points: [`try_wake`], [`reach`], [`hang_up`],
 //! [`give_way`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -104,50 +104,50 @@ pub(super) const RING: &[u8] = &1_u64.to_ne_bytes();
 
 /// What became of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rang {
+pub enum Woke {
     /// The sleeper's poll is ready now (or was already: its queue is full).
     Yes,
     /// There is no such waker: its owner is gone.
     Gone,
-    /// This process may not ring it: a sandbox (Landlock) or a security module forbids it.
+    /// This process may not wake it: a sandbox (Landlock) or a security module forbids it.
     Forbidden,
     /// No descriptor or memory for it. The sleeper keeps sleeping unless somebody tries again.
     Failed,
 }
 
-/// Rings the waker `id`, as found in a sleeper word.
+/// Signals the waker `id`, as found in a sleeper word.
 #[cold]
-pub fn ring(id: u64) {
-    let _ = try_ring(id);
+pub fn wake(id: u64) {
+    let _ = try_wake(id);
 }
 
-/// As [`ring`], and says what became of it.
-pub fn try_ring(id: u64) -> Rang {
+/// As [`wake`], and says what became of it.
+pub fn try_wake(id: u64) -> Woke {
     let id = id & WAKER;
     if id == 0 {
-        return Rang::Gone;
+        return Woke::Gone;
     }
     match by_socket(id, send) {
-        Rang::Gone => ring_from_netns(id),
+        Woke::Gone => wake_from_netns(id),
         // There is no descriptor for a way to it.
-        Rang::Failed if netns::socket().is_some() => ring_from_netns(id),
-        rang => rang,
+        Woke::Failed if netns::socket().is_some() => wake_from_netns(id),
+        woke => woke,
     }
 }
 
-/// Finds out whether the waker `id` can be rung, without ringing it. The first ring then finds its
+/// Finds out whether the waker `id` can be woken, without waking it. The first wake then finds its
 /// socket connected.
-pub fn reach(id: u64) -> Rang {
+pub fn reach(id: u64) -> Woke {
     let id = id & WAKER;
-    if id == 0 { Rang::Gone } else { by_socket(id, |_| Ok(())) }
+    if id == 0 { Woke::Gone } else { by_socket(id, |_| Ok(())) }
 }
 
 /// As [`reach`]; `event` is the eventfd that the waker's owner has handed over, which is the way to
 /// it from here on.
-pub fn meet(id: u64, event: Option<OwnedFd>) -> Rang {
+pub fn meet(id: u64, event: Option<OwnedFd>) -> Woke {
     let reached = reach(id);
     if let Some(event) = event {
-        if reached == Rang::Yes { adopt(id & WAKER, event) } else { close(event) }
+        if reached == Woke::Yes { adopt(id & WAKER, event) } else { close(event) }
     }
     reached
 }
@@ -169,11 +169,11 @@ fn adopt(id: u64, event: OwnedFd) {
 type Say = fn(BorrowedFd<'_>) -> Result<(), KernelErrno>;
 
 /// By a connected socket, old or new.
-fn by_socket(id: u64, say: Say) -> Rang {
+fn by_socket(id: u64, say: Say) -> Woke {
     if thread::is_guest() {
         return once(id, say);
     }
-    let Some(shard) = shard(id) else { return Rang::Failed };
+    let Some(shard) = shard(id) else { return Woke::Failed };
     let Some(known) = locked(shard, || shard.take_way(id)) else {
         // A signal handler interrupted a change of the cache: go without it.
         return once(id, say);
@@ -200,7 +200,7 @@ pub fn hang_up(id: u64) {
     }
 }
 
-/// For tests: whoever rings that waker meanwhile waits.
+/// For tests: whoever signals that waker meanwhile waits.
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 pub(crate) fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
@@ -219,14 +219,14 @@ impl Shard {
 }
 
 /// By a way that was taken, and is given back; `None` if it is one no more.
-fn say_by(shard: &Shard, way: &Ringer, id: u64, say: Say) -> Option<Rang> {
+fn say_by(shard: &Shard, way: &Ringer, id: u64, say: Say) -> Option<Woke> {
     let (fd, event) = (way.fd.load(Ordering::Relaxed), way.event.load(Ordering::Relaxed));
     let said = say(sys::borrow(fd));
     // Release: pairs with the Acquire in `is_idle`.
     way.users.fetch_sub(1, Ordering::Release);
     let Err(e) = said else {
         stats::add(Counter::EventsRung, u64::from(event));
-        return Some(Rang::Yes);
+        return Some(Woke::Yes);
     };
     let closed = event || is_another(e);
     locked(shard, || {
@@ -241,14 +241,14 @@ fn say_by(shard: &Shard, way: &Ringer, id: u64, say: Say) -> Option<Rang> {
             }
         }
     });
-    if closed { None } else { Some(Rang::Gone) }
+    if closed { None } else { Some(Woke::Gone) }
 }
 
 /// By a new socket, which is kept.
-fn anew(shard: &Shard, id: u64, say: Say) -> Rang {
+fn anew(shard: &Shard, id: u64, say: Say) -> Woke {
     let socket = match connected(id) {
         Ok(socket) => socket,
-        Err(rang) => return rang,
+        Err(woke) => return woke,
     };
     let sent = say(socket.as_fd());
     let mut socket = Some(socket);
@@ -311,26 +311,26 @@ fn empty(way: &Ringer) {
     }
 }
 
-fn once(id: u64, say: Say) -> Rang {
+fn once(id: u64, say: Say) -> Woke {
     match connected(id) {
         Ok(socket) => {
             let sent = say(socket.as_fd());
             close(socket);
             answer(sent)
         }
-        Err(rang) => rang,
+        Err(woke) => woke,
     }
 }
 
 /// The name may be one of another network namespace than that of the calling thread.
-fn ring_from_netns(id: u64) -> Rang {
-    let (Some(home), Ok(address)) = (netns::socket(), address(id)) else { return Rang::Gone };
+fn wake_from_netns(id: u64) -> Woke {
+    let (Some(home), Ok(address)) = (netns::socket(), address(id)) else { return Woke::Gone };
     answer(send_by(|| rustix::net::sendto(sys::borrow(home), RING, SendFlags::NOSIGNAL, &address)))
 }
 
-fn connected(id: u64) -> Result<OwnedFd, Rang> {
-    let address = address(id).map_err(|_| Rang::Failed)?;
-    let socket = netns::datagram_socket().map_err(|_| Rang::Failed)?;
+fn connected(id: u64) -> Result<OwnedFd, Woke> {
+    let address = address(id).map_err(|_| Woke::Failed)?;
+    let socket = netns::datagram_socket().map_err(|_| Woke::Failed)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
         Err(e) => {
@@ -348,7 +348,7 @@ fn send(socket: BorrowedFd<'_>) -> Result<(), KernelErrno> {
 pub(super) fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelErrno> {
     loop {
         return match once() {
-            // A full queue: the waker has been rung, and nobody has looked yet.
+            // A full queue: the waker has been woken, and nobody has looked yet.
             Ok(_) | Err(KernelErrno::AGAIN | KernelErrno::NOBUFS) => Ok(()),
             Err(KernelErrno::INTR) => continue,
             Err(e) => Err(e),
@@ -356,17 +356,17 @@ pub(super) fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(
     }
 }
 
-pub(super) fn answer(sent: Result<(), KernelErrno>) -> Rang {
+pub(super) fn answer(sent: Result<(), KernelErrno>) -> Woke {
     match sent {
-        Ok(()) => Rang::Yes,
+        Ok(()) => Woke::Yes,
         Err(
             KernelErrno::CONNREFUSED
             | KernelErrno::NOENT
             | KernelErrno::CONNRESET
             | KernelErrno::PIPE,
-        ) => Rang::Gone,
-        Err(KernelErrno::PERM | KernelErrno::ACCESS) => Rang::Forbidden,
-        Err(_) => Rang::Failed,
+        ) => Woke::Gone,
+        Err(KernelErrno::PERM | KernelErrno::ACCESS) => Woke::Forbidden,
+        Err(_) => Woke::Failed,
     }
 }
 
