@@ -1,5 +1,5 @@
 //! A model test of who hears of a device's news while threads go to sleep on a bridged connection
-//! (`bridge::arm`, `bridge::cq_ownership`, `Service::look`): the library's own sleeper words, and a
+//! (`bridge::arm`, `bridge::cq_ownership`, `Service::look`): the library's own waiter slots, and a
 //! completion queue that raises one event for each arming. Run as `shm_models`, which says what
 //! such models prove.
 #![cfg(shuttle)]

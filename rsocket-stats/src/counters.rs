@@ -101,7 +101,7 @@ counters! {
     WakeupsReceived "wakeups.received",
     /// Sleeps in the kernel.
     Sleeps "sleeps",
-    /// Those of them that were on a sleeper word alone.
+    /// Those of them that were on a waiter slot alone.
     BriefSleeps "sleeps.brief",
     /// Spins that saw something come.
     SpinsPaid "spins.paid",

@@ -4,7 +4,7 @@
 //! 1. Look at every socket on device (no system call). Is anything wanted ready, ask the kernel
 //!    about the rest without waiting, and return.
 //! 2. Spin for as long as the sockets find that it pays.
-//! 3. Borrow a waker, put it into the sleeper words of what is wanted, look again, and sleep on the
+//! 3. Borrow a waker, put it into the waiter slots of what is wanted, look again, and sleep on the
 //!    kernel's descriptors, the TCP descriptors and the waker together.
 //!
 //! Nothing with a destructor is alive across the sleep, which is a cancellation point; what a

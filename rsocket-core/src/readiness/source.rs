@@ -31,7 +31,7 @@ pub trait Waker: Copy + Send + Sync + 'static {
     fn event(&self) -> RawFd {
         -1
     }
-    /// What is put into sleeper words.
+    /// What is put into waiter slots.
     fn id(&self) -> u64;
     /// Takes all rings out.
     fn drain(&self);
@@ -74,7 +74,7 @@ pub trait Source: Sync + 'static {
     fn foresee(&self, _slot: SlotId) {}
     /// Translates what the kernel said about the TCP descriptor into what the program may see.
     fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events;
-    /// Puts the waker into the sleeper words of the directions of `interest`, unless it is there
+    /// Puts the waker into the waiter slots of the directions of `interest`, unless it is there
     /// already; false when one of them is ready by level meanwhile, or when there is no free word
     /// (the caller then sleeps for a short time only). After false the waker is in no word of this
     /// slot.
@@ -82,7 +82,7 @@ pub trait Source: Sync + 'static {
     /// As [`Source::arm`] for the receiving direction, but unread bytes do not count: false only
     /// when `progress().received` is no longer `seen`.
     fn arm_edge(&self, slot: SlotId, seen: u64, waker: u64, mark_ready: bool) -> bool;
-    /// Takes the waker out of all of the slot's sleeper words.
+    /// Takes the waker out of all of the slot's waiter slots.
     fn disarm(&self, slot: SlotId, waker: u64);
     /// Tells of all ready bits that peers have set for sockets of this process. Whoever has armed a
     /// waker asks the second argument whether it is meant, before it looks at the socket.

@@ -4,7 +4,7 @@
 //! A sleep is dear by what surrounds it: the kernel is asked for `O_NONBLOCK` and `SO_RCVTIMEO`,
 //! polls the TCP socket and a waker, which is a socket, too, and then the waker is read. None of
 //! that changes from one answer to the next. So where the last sleep was brief and nothing was
-//! changed since, the next one is on the sleeper word itself ([`on_word`]), for [`LONGEST`] at
+//! changed since, the next one is on the waiter slot itself ([`on_word`]), for [`LONGEST`] at
 //! most. Whoever changes something by a call of this library changes the connection's `known`, too.
 //! What others change, and what TCP alone says (a peer that was killed), is heard that much later,
 //! once: a whole sleep follows one that was not brief.

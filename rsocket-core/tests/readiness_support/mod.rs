@@ -37,7 +37,7 @@ pub struct State {
     pub settle_at_look: bool,
     /// How long that look takes.
     pub look_takes: Duration,
-    /// No sleeper word is free.
+    /// No waiter slot is free.
     pub crowded: bool,
     /// What `heard` hides from the program.
     pub hide: Events,

@@ -22,6 +22,6 @@ pub mod park;
 pub mod places;
 pub mod queue_pair;
 pub(crate) mod random;
-mod sleeper_word;
 mod stores;
+mod waiter_slot;
 pub mod waker;

@@ -1,6 +1,6 @@
 //! How a thread goes to sleep on a direction without missing what is published meanwhile.
 //!
-//! A sleeper puts its waker into a sleeper word, says in `any` that it did, fences, looks once
+//! A sleeper puts its waker into a waiter slot, says in `any` that it did, fences, looks once
 //! more, and only then sleeps. The other side publishes, fences, looks at `any`, and if somebody is
 //! there takes the words and wakes. Of the two fences one comes first; whoever comes second sees
 //! what the other did, so that either the sleeper finds the data or the waking thread finds the
@@ -34,7 +34,7 @@ use crate::sync::on_word;
 use crate::sync::thread::tid;
 use crate::sys;
 
-pub use super::sleeper_word::{MARK_READY, ON_WORD, WAKER, on_word};
+pub use super::waiter_slot::{MARK_READY, ON_WORD, WAKER, on_word};
 
 /// How an epoll set is told which window it was woken for: a bit of the ready bitmap of its side,
 /// and whether its waker is waking already.

@@ -1,7 +1,7 @@
 //! Wakers: what a sleeper sleeps on beside its TCP socket, and how the other side finds it.
 //!
 //! A waker is an abstract datagram socket of the UNIX family with a random name. Its owner polls
-//! it; whoever finds the waker's id in a sleeper word sends one byte. Anybody of the same network
+//! it; whoever finds the waker's id in a waiter slot sends one byte. Anybody of the same network
 //! namespace could (the kernel lists the names), so a ring means "look again" and nothing more, and
 //! a full queue is as good as a ring. Nothing is left behind when the owner dies: the name goes
 //! with the socket, and waking it is refused.
@@ -29,7 +29,7 @@ use rustix::io::Errno as KernelErrno;
 use rustix::net::SocketAddrUnix;
 
 use super::netns;
-use super::sleeper_word::WAKER;
+use super::waiter_slot::WAKER;
 use crate::errno::Errno;
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -99,7 +99,7 @@ impl WakerRef {
         if self.stale() { -1 } else { self.fd }
     }
 
-    /// What to put into a sleeper word; never 0, below 2^62.
+    /// What to put into a waiter slot; never 0, below 2^62.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -316,7 +316,7 @@ fn socket() -> Result<(RawFd, u64), Errno> {
         ways::close(socket);
         return Err(e);
     }
-    // Never 0, which is a free sleeper word.
+    // Never 0, which is a free waiter slot.
     let id = super::random::bits()? as u64 & WAKER | 1;
     rustix::net::bind(&socket, &address(id)?)?;
     Ok((sys::make_private(socket)?, id))

@@ -1,5 +1,5 @@
 //! Sets around a fork. The child has a copy of each mirror; but the kernel's object behind it, and
-//! the sleeper words of the connections, are its parent's as well, who may be asleep on both. So a
+//! the waiter slots of the connections, are its parent's as well, who may be asleep on both. So a
 //! copy is *dormant*: it takes note of what becomes of its members and touches nothing that is
 //! shared, until the child uses the set itself ([`Registry::awaken`]). Most never do, and close it.
 //!

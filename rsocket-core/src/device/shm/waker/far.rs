@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 
 use super::super::netns;
-use super::super::sleeper_word::WAKER;
+use super::super::waiter_slot::WAKER;
 use super::address;
 use super::ways::{RING, Woke, answer, close, send_by};
 use crate::sys;

@@ -13,7 +13,7 @@ use rustix::io::Errno as KernelErrno;
 use rustix::net::SendFlags;
 
 use super::super::netns;
-use super::super::sleeper_word::WAKER;
+use super::super::waiter_slot::WAKER;
 use super::{address, front};
 use crate::stats::{self, Counter};
 use crate::sync::lock::OwnedLock;
@@ -115,7 +115,7 @@ pub enum Woke {
     Failed,
 }
 
-/// Signals the waker `id`, as found in a sleeper word.
+/// Signals the waker `id`, as found in a waiter slot.
 #[cold]
 pub fn wake(id: u64) {
     let _ = try_wake(id);
