@@ -106,8 +106,8 @@ enum From {
 fn check(from: From, plan: Plan) {
     explore(move || {
         let world = match from {
-            From::Tcp => World::new(&Beyond::Peer.banks()),
-            From::Device => World::paired_on_device(&Beyond::Peer.banks()),
+            From::Tcp => World::new(&Beyond::Peer.classes()),
+            From::Device => World::paired_on_device(&Beyond::Peer.classes()),
             From::TinyDevice => World::paired_on_device(&[TINY, TINY]),
         };
         live(&world, plan);
@@ -125,7 +125,7 @@ fn the_device_is_reached() {
     static REACHED: AtomicU32 = AtomicU32::new(0);
     shuttle::check_random(
         || {
-            let world = World::new(&Beyond::Peer.banks());
+            let world = World::new(&Beyond::Peer.classes());
             live(&world, PLAN);
             REACHED.fetch_add(u32::from(world.device_used()), Relaxed);
         },

@@ -93,7 +93,7 @@ pub mod record {
     pub const TCP_OUT: usize = 24;
     /// Sent over the device: bytes, then messages.
     pub const DEVICE_OUT: usize = 26;
-    /// Room for the next message in bytes, in the low half; credits of both banks, 16 bits each,
+    /// Room for the next message in bytes, in the low half; credits of both classes, 16 bits each,
     /// above it.
     pub const ROOM: usize = 28;
     /// Spins that ended in a sleep.

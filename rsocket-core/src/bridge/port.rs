@@ -215,7 +215,7 @@ impl Port {
     /// [`Broken`].
     pub fn room(&mut self) -> Result<u32, Broken> {
         let mut sender = self.sender();
-        if sender.state().banks.iter().any(|half| half.room() == 0) {
+        if sender.state().classes.iter().any(|half| half.room() == 0) {
             sender.refresh()?;
         }
         Ok(sender.state().room())

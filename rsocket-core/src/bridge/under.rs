@@ -13,7 +13,7 @@ use std::os::fd::RawFd;
 
 use super::outgoing::Outgoing;
 use crate::channel::handover_state;
-use crate::device::shm::channel::{Beyond, Broken, SendState, banks};
+use crate::device::shm::channel::{Beyond, Broken, SendState, buffer_classes};
 use crate::device::shm::direction::Direction;
 use crate::errno::Errno;
 use crate::host::kernel;
@@ -147,7 +147,8 @@ impl Under {
             return Err(Broken);
         }
         while at < state.total() {
-            let (offset, len) = banks::locate(state, outgoing, at, Beyond::Bridge).ok_or(Broken)?;
+            let (offset, len) =
+                buffer_classes::locate(state, outgoing, at, Beyond::Bridge).ok_or(Broken)?;
             let from = outgoing.payload(offset, len as usize).ok_or(Broken)?;
             // SAFETY: the direction has that many bytes there. Its other side may write there
             // meanwhile: it only spoils what it reads.

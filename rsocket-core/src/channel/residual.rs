@@ -11,7 +11,7 @@ use super::link::{self, Ends};
 use super::{guard, handover_state, said};
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::channel::banks::locate;
+use crate::device::shm::channel::buffer_classes::locate;
 use crate::errno::Errno;
 use crate::host::{counters, kernel};
 use crate::reason::Reason;

@@ -14,7 +14,7 @@ use crate::device::shm::layout::SEGMENTS;
 use crate::live_segment::{self, Record, conn_counters};
 use crate::proto::SendHalf;
 
-/// Updates after which a sleeping sender is woken: half of a bank's segments.
+/// Updates after which a sleeping sender is woken: half of a class's segments.
 const WAKE_AT: u32 = SEGMENTS as u32 / 2;
 
 /// As [`follows`], out of line: for calls that are long anyway.
@@ -65,14 +65,14 @@ pub(crate) fn sent(s: &Slot, state: &SendState, n: usize) {
     show_room(s, shown, state);
 }
 
-/// As [`sent`], of a message in the small bank: the large one is as it was.
+/// As [`sent`], of a message in the small class: the large one is as it was.
 #[inline(always)]
 pub(crate) fn sent_short(s: &Slot, state: &SendState, n: usize) {
     let shown = live_segment::record(s);
     conn_counters::sent_shm(s, shown, n);
     s.room_hint.store(state.hint(), Ordering::Release);
     if let Some(r) = shown {
-        let [small, _] = &state.banks;
+        let [small, _] = &state.classes;
         r.small_credits(small.credits());
     }
 }
@@ -82,7 +82,7 @@ pub(crate) fn sent_short(s: &Slot, state: &SendState, n: usize) {
 pub(crate) fn show_room(s: &Slot, shown: Option<&Record>, state: &SendState) {
     s.room_hint.store(state.hint(), Ordering::Release);
     if let Some(r) = shown {
-        r.room(state.room(), state.banks.each_ref().map(SendHalf::credits));
+        r.room(state.room(), state.classes.each_ref().map(SendHalf::credits));
     }
 }
 

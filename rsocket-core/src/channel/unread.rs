@@ -38,10 +38,10 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
 /// Whether nothing can follow what is unread: it ends the stream, or has left the sender no room.
 /// (The kernel calls a socket readable, too, before its window closes, whatever is asked for.)
 pub(crate) fn no_more_fits(state: &RecvState, ends: &Ends) -> bool {
-    let banks = state.banks.iter().zip(by_bank(state, ends));
+    let classes = state.classes.iter().zip(by_class(state, ends));
     state.ended != 0
         || ended_ahead(state, ends)
-        || banks.into_iter().all(|(half, unread)| {
+        || classes.into_iter().all(|(half, unread)| {
             unread.messages >= u32::from(half.allowed()) || unread.bytes >= half.promised() as usize
         })
 }
@@ -68,10 +68,10 @@ fn is_end(position: u32, ends: &Ends) -> bool {
 /// Unread bytes in the window, counted on a copy of the state.
 #[must_use]
 pub(crate) fn in_window(state: &RecvState, ends: &Ends) -> usize {
-    by_bank(state, ends).iter().map(|unread| unread.bytes).sum()
+    by_class(state, ends).iter().map(|unread| unread.bytes).sum()
 }
 
-/// What of a bank is unread.
+/// What of a class is unread.
 #[derive(Clone, Copy, Default)]
 struct Unread {
     messages: u32,
@@ -85,7 +85,7 @@ impl Unread {
     }
 }
 
-fn by_bank(state: &RecvState, ends: &Ends) -> [Unread; 2] {
+fn by_class(state: &RecvState, ends: &Ends) -> [Unread; 2] {
     let mut small = Unread::default();
     let mut large = Unread::default();
     if state.readable() > 0 {
@@ -95,8 +95,8 @@ fn by_bank(state: &RecvState, ends: &Ends) -> [Unread; 2] {
     let mut position = state.data_position;
     while let Some(word) = ends.incoming.poll_data(position) {
         match Word(word).message() {
-            Ok(Message::Data(len)) if len & layout::LARGE_BANK != 0 => {
-                large.add(len & !layout::LARGE_BANK)
+            Ok(Message::Data(len)) if len & layout::LARGE_CLASS != 0 => {
+                large.add(len & !layout::LARGE_CLASS)
             }
             Ok(Message::Data(len)) => small.add(len),
             _ => break,

@@ -115,7 +115,7 @@ flags! {
     /// Copies of its descriptor are on their way in messages, or a stranger has one: it must not
     /// leave TCP.
     TRAVELS = 28, ComesAndGoes, excludes RSOCKET | TCP_ANCHORED;
-    /// There is memory for the large bank of the direction that we send in, or it is not asked
+    /// There is memory for the large class of the direction that we send in, or it is not asked
     /// about.
     LARGE_OPEN = 29, Once;
     /// A datagram socket ([`crate::datagram`]).

@@ -78,15 +78,15 @@ impl Record {
         self.set(word::UNREAD, u64::from(bytes));
     }
 
-    /// What the next message may have, and the credits of both banks.
+    /// What the next message may have, and the credits of both classes.
     #[inline]
     pub(crate) fn room(&self, bytes: u32, credits: [u16; 2]) {
         let [small, large] = credits;
         self.set(word::ROOM, u64::from(large) << 48 | u64::from(small) << 32 | u64::from(bytes));
     }
 
-    /// The credits of the small bank, where nothing else has changed. What the next message may
-    /// have is then shown as it was, though without room in the large bank it is what is left of a
+    /// The credits of the small class, where nothing else has changed. What the next message may
+    /// have is then shown as it was, though without room in the large class it is what is left of a
     /// small segment.
     #[inline(always)]
     pub(crate) fn small_credits(&self, credits: u16) {

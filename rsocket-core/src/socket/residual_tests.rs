@@ -12,7 +12,7 @@ use crate::bridge::pump_tests::program;
 use crate::channel::link;
 use crate::conn::fork_group;
 use crate::conn::slot::flag;
-use crate::device::shm::channel::banks::locate;
+use crate::device::shm::channel::buffer_classes::locate;
 
 /// Byte `at` of the stream.
 fn byte(at: u64) -> u8 {

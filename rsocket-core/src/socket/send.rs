@@ -228,7 +228,7 @@ pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
             return detach::refuse(id, s, fd, Reason::MemoryLimit, Scope::Both);
         }
         // Now, so that whoever looks next sees what is left.
-        Left::Room => ends.outgoing.touch_large(link::beyond(s).bank_len(LARGE)),
+        Left::Room => ends.outgoing.touch_large(link::beyond(s).class_len(LARGE)),
         Left::Nothing | Left::Unlimited => {}
     }
     s.set(flag::LARGE_OPEN);

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use rsocket_core::channel::{guard, handover_state};
 use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::conn::slot::{Slot, flag};
-use rsocket_core::device::shm::channel::banks::{self, entry};
+use rsocket_core::device::shm::channel::buffer_classes::{self, entry};
 use rsocket_core::device::shm::channel::sender::Step;
 use rsocket_core::device::shm::channel::{
     Beyond, Broken, Next, Receiver, RecvState, Refused, SendState, Sender, Taking,
@@ -27,7 +27,7 @@ use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use shuttle::thread;
 
-/// Buffers so small that both halves turn them over all the time. (The large bank lies elsewhere.)
+/// Buffers so small that both halves turn them over all the time. (The large class lies elsewhere.)
 pub const TINY: RecvParams = RecvParams { queue: 16, segments: 2, large: 4, small: 0 };
 
 /// Explores a model by random walks and by the schedules that find rare bugs soonest.
@@ -103,7 +103,7 @@ impl Drop for World {
 
 impl World {
     /// A paired connection of which this direction is still on TCP.
-    pub fn new(banks: &[RecvParams; 2]) -> Arc<Self> {
+    pub fn new(classes: &[RecvParams; 2]) -> Arc<Self> {
         let (from, to, lane) = POOL.lock().unwrap().pop().unwrap_or_else(fresh);
         lane.wipe();
         for slot in [from, to] {
@@ -125,26 +125,26 @@ impl World {
             clock: AtomicU32::new(0),
             broken: Mutex::default(),
         });
-        world.start(banks);
+        world.start(classes);
         world
     }
 
     /// As `link::start`.
-    fn start(self: &Arc<Self>, banks: &[RecvParams; 2]) {
-        let [small, large] = banks;
+    fn start(self: &Arc<Self>, classes: &[RecvParams; 2]) {
+        let [small, large] = classes;
         let halves = [RecvHalf::new(small), RecvHalf::new(large)];
-        let sender = |bank: usize, p: &RecvParams| {
-            SendHalf::new(p.queue, entry(bank, halves[bank].first()), p.segments).unwrap()
+        let sender = |class: usize, p: &RecvParams| {
+            SendHalf::new(p.queue, entry(class, halves[class].first()), p.segments).unwrap()
         };
-        let banks = [sender(0, small), sender(1, large)];
+        let classes = [sender(0, small), sender(1, large)];
         // SAFETY: zeroes are a valid state of plain integers.
         let mut receive: RecvState = unsafe { std::mem::zeroed() };
-        receive.banks = halves;
+        receive.classes = halves;
         // SAFETY: nobody else has the slots yet.
         unsafe { self.to.receive.alone() }.set(receive);
         // SAFETY: as above.
         unsafe { self.from.send.alone() }.set(SendState {
-            banks,
+            classes,
             data_position: 0,
             control_position: 0,
         });
@@ -152,8 +152,8 @@ impl World {
     }
 
     /// The same after the switch, with nothing on TCP before it.
-    pub fn paired_on_device(banks: &[RecvParams; 2]) -> Arc<Self> {
-        let world = Self::new(banks);
+    pub fn paired_on_device(classes: &[RecvParams; 2]) -> Arc<Self> {
+        let world = Self::new(classes);
         handover_state::acknowledge(&world.lane);
         handover_state::publish_cut(&world.lane, 0);
         world.from.set_send_mode(SendMode::Device);

@@ -159,7 +159,7 @@ impl Me<'_> {
         let mut sender = Sender::new(held.reborrow(), &w.lane);
         let mut done = 0;
         while done < bytes.len() {
-            if sender.state().banks[0].room() == 0 {
+            if sender.state().classes[0].room() == 0 {
                 sender.refresh_in_steps(|| self.step())?;
                 self.step()?;
             }
@@ -217,7 +217,7 @@ impl Me<'_> {
                 s.set(flag::RESIDUAL_SENT);
                 return Ok(());
             }
-            let (offset, len) = banks::locate(&state, &w.lane, at, Beyond::Peer)
+            let (offset, len) = buffer_classes::locate(&state, &w.lane, at, Beyond::Peer)
                 .expect("the tail is in the window");
             let base = w.lane.payload(offset, len as usize).expect("in the buffer");
             // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has

@@ -152,8 +152,8 @@ impl Direction {
         Some(unsafe { self.base.as_ptr().add(HEAD_LEN + offset as usize) })
     }
 
-    /// Sender: makes the first `len` bytes of the large bank memory now, as far as they are not. On
-    /// kernels that cannot (before 5.14) it becomes memory where it is used.
+    /// Sender: makes the first `len` bytes of the large class memory now, as far as they are not.
+    /// On kernels that cannot (before 5.14) it becomes memory where it is used.
     pub fn touch_large(&self, len: usize) {
         if let Some(at) = self.buffer(LARGE_ZONE as u64, len) {
             // SAFETY: the stretch lies inside the mapping (buffer); what is in it stays as it is.
@@ -243,7 +243,7 @@ impl Direction {
     }
 
     /// Sender: the same for the messages that may come a little later, if they are like this one,
-    /// which was short, went to the small bank and ended before `end`. The peer has no use for
+    /// which was short, went to the small class and ended before `end`. The peer has no use for
     /// these lines now.
     #[inline(always)]
     pub fn claim_ahead(&self, position: u32, end: u64, len: usize) {

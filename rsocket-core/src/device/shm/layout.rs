@@ -5,9 +5,9 @@
 //! A line that one side polls is never written by that side, and what the two sides write lies 128
 //! bytes apart (adjacent-line prefetch takes pairs of 64-byte lines). A connection that has
 //! exchanged a little touches two pages for each direction: the [`DirectionPage`], and the first of
-//! the receive buffer. The buffer has two banks, small and large, each with buffers, credits and a
-//! place in the stream of its own, so that short messages stay in warm memory while a bulk writer
-//! finds as much room as TCP would give it; a bit in the word says which bank a message is in. All
+//! the receive buffer. The buffer has two classes, small and large, each with buffers, credits and
+//! a place in the stream of its own, so that short messages stay in warm memory while a bulk writer
+//! finds as much room as TCP would give it; a bit in the word says which class a message is in. All
 //! of it starts as zeroes, and any word may turn to zero at any time, since the peer can punch
 //! holes into the memory: zero is never a valid entry of a lane.
 #![forbid(unsafe_code)]
@@ -39,27 +39,27 @@ pub const TARGETS: usize = 8;
 /// waker.
 pub const SLEEPERS: usize = 4;
 
-/// Segments in each bank of the receive buffer.
+/// Segments in each class of the receive buffer.
 pub const SEGMENTS: usize = 4;
-/// Bytes of a segment in the small bank: a chatty connection stays in a few pages, warm in both
+/// Bytes of a segment in the small class: a chatty connection stays in a few pages, warm in both
 /// caches.
 pub const SMALL: usize = 4096;
-/// Bytes of a segment in the large bank: as much as the kernel would take of a writer whose reader
+/// Bytes of a segment in the large class: as much as the kernel would take of a writer whose reader
 /// is busy.
 pub const LARGE: usize = 512 * 1024;
 /// The same, where a bridge is at the other end: what a busy reader leaves waits in the protocol's
 /// own buffers as well, and what is copied twice on its way should be in the cache the second time.
 pub const LARGE_OF_BRIDGE: usize = 128 * 1024;
-/// Where the large bank starts in the receive buffer.
+/// Where the large class starts in the receive buffer.
 pub const LARGE_ZONE: usize = SEGMENTS * SMALL;
 /// Bytes of the receive buffer.
 pub const BUFFER_LEN: usize = LARGE_ZONE + SEGMENTS * LARGE;
-/// Of [`CREDITS`], those of the small bank.
+/// Of [`CREDITS`], those of the small class.
 pub const SMALL_CREDITS: u32 = 640;
-/// Of [`CREDITS`], those of the large bank.
+/// Of [`CREDITS`], those of the large class.
 pub const LARGE_CREDITS: u32 = CREDITS - SMALL_CREDITS;
-/// In a DATA or SGL word: it is about the large bank. (Lengths here stay far below it.)
-pub const LARGE_BANK: u32 = 1 << 28;
+/// In a DATA or SGL word: it is about the large class. (Lengths here stay far below it.)
+pub const LARGE_CLASS: u32 = 1 << 28;
 /// In an SGL word: an entry of the target table comes with it. An entry counts only once its word
 /// is there, so that one which a dying receiver wrote and did not announce can be written again.
 pub const WITH_ENTRY: u32 = 1 << 27;
@@ -273,6 +273,6 @@ const _: () = {
     assert!(DATA_RING.is_power_of_two() && CONTROL_RING.is_power_of_two());
     assert!(CREDITS + 8 <= DATA_RING);
     assert!(DIRECTION_LEN.is_multiple_of(PAGE));
-    assert!(BUFFER_LEN < LARGE_BANK as usize && 2 * SEGMENTS == TARGETS);
+    assert!(BUFFER_LEN < LARGE_CLASS as usize && 2 * SEGMENTS == TARGETS);
     assert!(READY_WORDS * 64 == MAX_WINDOWS as usize);
 };

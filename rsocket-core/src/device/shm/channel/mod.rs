@@ -6,14 +6,14 @@
 //!
 //! [`direction`]: super::direction
 
-pub mod banks;
+pub mod buffer_classes;
 pub mod receiver;
 pub mod sender;
 pub mod state;
 #[cfg(test)]
 mod tests;
 
-pub use banks::{Beyond, LARGE, SMALL};
+pub use buffer_classes::{Beyond, LARGE, SMALL};
 pub use receiver::{Next, Receiver, Taking};
 pub use sender::{Refused, Reservation, Sender};
 pub use state::{RecvState, SendState, fresh};

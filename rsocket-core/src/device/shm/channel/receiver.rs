@@ -7,7 +7,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::Broken;
-use super::banks::{LARGE, SMALL, bank_start, entry};
+use super::buffer_classes::{LARGE, SMALL, class_start, entry};
 use super::state::RecvState;
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::direction::Direction;
@@ -97,7 +97,7 @@ impl<'a> Receiver<'a> {
     /// Begins to take messages.
     #[inline(always)]
     pub fn take(self) -> Taking<'a> {
-        // What is done to it for messages in the small bank is what `follow` can do again.
+        // What is done to it for messages in the small class is what `follow` can do again.
         let state = self.state.into_amended(RecvState::follow);
         let small = state.current as usize == SMALL;
         Taking { state, from: self.from, small }
@@ -119,9 +119,9 @@ impl<'a> Receiver<'a> {
                 break;
             }
             let Ok(Message::Data(len)) = Word(word).message() else { break };
-            let bank = u32::from(len & layout::LARGE_BANK != 0);
-            let len = len & !layout::LARGE_BANK;
-            if bank != state.current || len > most - bytes {
+            let class = u32::from(len & layout::LARGE_CLASS != 0);
+            let len = len & !layout::LARGE_CLASS;
+            if class != state.current || len > most - bytes {
                 break;
             }
             bytes += len;
@@ -200,15 +200,15 @@ pub enum Giving {
 
 /// The word of the next update, and the entry that comes with it; the state counts it as said.
 fn next_update(state: &mut RecvState) -> Option<(u32, Option<(usize, Sge)>)> {
-    for bank in [SMALL, LARGE] {
-        let update = state.banks.get_mut(bank).and_then(|half| half.next_update(false));
+    for class in [SMALL, LARGE] {
+        let update = state.classes.get_mut(class).and_then(|half| half.next_update(false));
         let Some(update) = update else { continue };
-        let word = update.word.0 | (bank as u32 * layout::LARGE_BANK);
+        let word = update.word.0 | (class as u32 * layout::LARGE_CLASS);
         return Some(match update.entry {
             None => (word, None),
             Some((index, region)) => (
                 word | layout::WITH_ENTRY,
-                Some((bank * SEGMENTS + index as usize, entry(bank, region))),
+                Some((class * SEGMENTS + index as usize, entry(class, region))),
             ),
         });
     }
@@ -220,7 +220,7 @@ fn next_update(state: &mut RecvState) -> Option<(u32, Option<(usize, Sge)>)> {
 pub struct Taking<'a> {
     state: Draft<'a, RecvState>,
     from: &'a Direction,
-    /// All was done in the small bank.
+    /// All was done in the small class.
     small: bool,
 }
 
@@ -248,10 +248,10 @@ impl<'a> Taking<'a> {
         self.state.data_position = self.state.data_position.wrapping_add(1);
         match Word(word.0).message() {
             Ok(Message::Data(len)) => {
-                let large = len & layout::LARGE_BANK != 0;
+                let large = len & layout::LARGE_CLASS != 0;
                 self.state.current = u32::from(large);
                 self.small &= !large;
-                self.state.half().on_data(len & !layout::LARGE_BANK).map_err(|_| Broken)
+                self.state.half().on_data(len & !layout::LARGE_CLASS).map_err(|_| Broken)
             }
             Ok(Message::Ctrl(Ctrl::Shutdown | Ctrl::Disconnect)) => {
                 self.state.ended = 1;
@@ -291,7 +291,7 @@ impl<'a> Taking<'a> {
     /// `to` is writable for `n` bytes and outside the arena.
     #[inline(always)]
     pub unsafe fn copy_out(&mut self, n: u32, to: *mut u8, hint: CopyHint) -> Result<(), Broken> {
-        let start = bank_start(self.state.current);
+        let start = class_start(self.state.current);
         let half = self.state.half();
         let offset = start + u64::from(half.next_read().offset);
         // SAFETY: our caller's promise.

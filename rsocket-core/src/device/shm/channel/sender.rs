@@ -8,7 +8,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::Broken;
-use super::banks::{LARGE, SMALL, offset_of};
+use super::buffer_classes::{LARGE, SMALL, offset_of};
 use super::state::SendState;
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::direction::Direction;
@@ -51,14 +51,14 @@ impl<'a> Sender<'a> {
         self.state.view()
     }
 
-    /// Room for a message of at most `wanted` bytes. Short ones go to the small bank, long ones to
+    /// Room for a message of at most `wanted` bytes. Short ones go to the small class, long ones to
     /// the large, and either to the other when its own is full.
     ///
     /// # Errors
     /// There is none.
     #[inline]
     pub fn reserve(&mut self, wanted: u32) -> Result<Reservation<'_>, Refused> {
-        let [small, large] = &self.state().banks;
+        let [small, large] = &self.state().classes;
         let in_small = || small.next_place(wanted).map(|place| (SMALL, place));
         let in_large = || large.next_place(wanted).map(|place| (LARGE, place));
         let found = if wanted as usize > layout::SMALL {
@@ -66,31 +66,31 @@ impl<'a> Sender<'a> {
         } else {
             in_small().or_else(in_large)
         };
-        let (bank, place) = found.ok_or(Refused::Full)?;
+        let (class, place) = found.ok_or(Refused::Full)?;
         let position = self.state().data_position;
-        self.reservation(bank, position, place).ok_or(Refused::Broken)
+        self.reservation(class, position, place).ok_or(Refused::Broken)
     }
 
-    /// Room for all `len` bytes of a short message in the small bank, whose lines are asked for at
+    /// Room for all `len` bytes of a short message in the small class, whose lines are asked for at
     /// once: they come from the receiver's cache while the caller is still about to write them.
     #[inline(always)]
     pub fn reserve_short(&mut self, len: u32) -> Option<Reservation<'_>> {
         let state = self.state();
-        let ([small, _], position) = (&state.banks, state.data_position);
+        let ([small, _], position) = (&state.classes, state.data_position);
         let place = small.next_place(len).filter(|place| place.len == len)?;
         self.to.claim(position, place.addr, len as usize);
         self.reservation(SMALL, position, place)
     }
 
     #[inline(always)]
-    fn reservation(&mut self, bank: usize, position: u32, place: Sge) -> Option<Reservation<'_>> {
+    fn reservation(&mut self, class: usize, position: u32, place: Sge) -> Option<Reservation<'_>> {
         let (offset, len) = (place.addr, place.len);
         let at = self.to.payload(offset, len as usize)?;
         let (state, to) = (self.state.reborrow(), self.to);
-        Some(Reservation { state, to, position, bank, offset, at, len, filled: 0 })
+        Some(Reservation { state, to, position, class, offset, at, len, filled: 0 })
     }
 
-    /// Before a message of `wanted` bytes: takes what the receiver gave back, if the bank that
+    /// Before a message of `wanted` bytes: takes what the receiver gave back, if the class that
     /// suits the message has no room. So a chatty connection stays in its few pages.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl<'a> Sender<'a> {
     #[inline]
     pub fn make_room(&mut self, wanted: usize) -> Result<(), Broken> {
         let suits = if wanted > layout::SMALL { LARGE } else { SMALL };
-        let full = self.state().banks.get(suits).is_none_or(|half| half.room() == 0);
+        let full = self.state().classes.get(suits).is_none_or(|half| half.room() == 0);
         if full { self.refresh() } else { Ok(()) }
     }
 
@@ -142,7 +142,7 @@ impl<'a> Sender<'a> {
     /// Says that this direction is over. False when that was said before.
     pub fn shut(&mut self) -> bool {
         let mut state = self.state.draft();
-        let [small, large] = &mut state.banks;
+        let [small, large] = &mut state.classes;
         let word = small.shut();
         large.shut();
         let Some(word) = word else { return false };
@@ -156,15 +156,15 @@ impl<'a> Sender<'a> {
 
 /// Credits for more messages, and with them perhaps a buffer.
 fn given_back(state: &mut SendState, to: &Direction, word: u32) -> Result<(), Broken> {
-    let bank = if word & layout::LARGE_BANK != 0 { LARGE } else { SMALL };
-    let plain = word & !(layout::LARGE_BANK | layout::WITH_ENTRY);
+    let class = if word & layout::LARGE_CLASS != 0 { LARGE } else { SMALL };
+    let plain = word & !(layout::LARGE_CLASS | layout::WITH_ENTRY);
     let Ok(Message::Sgl(limit)) = Word(plain).message() else { return Err(Broken) };
-    let half = state.banks.get_mut(bank).ok_or(Broken)?;
+    let half = state.classes.get_mut(class).ok_or(Broken)?;
     if word & layout::WITH_ENTRY != 0 {
         // The word says that the entry is new, so that it need not be emptied: a sender that dies
         // here leaves word and entry to the next one.
         let index = half.expected_entry().ok_or(Broken)?;
-        let entry = to.peek_entry(bank * layout::SEGMENTS + index as usize);
+        let entry = to.peek_entry(class * layout::SEGMENTS + index as usize);
         offset_of(&entry).ok_or(Broken)?;
         half.on_entry(index, entry).map_err(|_| Broken)?;
     }
@@ -179,7 +179,7 @@ pub struct Reservation<'a> {
     to: &'a Direction,
     /// Of its word, in the message ring.
     position: u32,
-    bank: usize,
+    class: usize,
     /// In the receive buffer, where it has `len` bytes.
     offset: u64,
     at: *mut u8,
@@ -267,12 +267,12 @@ impl<'a> Reservation<'a> {
         self,
         mut step: impl FnMut(Step) -> Result<(), E>,
     ) -> Result<&'a SendState, E> {
-        let Self { state, to, position, bank, filled, .. } = self;
-        let small = bank == SMALL;
-        // What is done to it for a message in the small bank is what `follow` can do again.
+        let Self { state, to, position, class, filled, .. } = self;
+        let small = class == SMALL;
+        // What is done to it for a message in the small class is what `follow` can do again.
         let mut state = state.into_amended(SendState::follow);
         step(Step::Copied)?;
-        let [in_small, in_large] = &mut state.banks;
+        let [in_small, in_large] = &mut state.classes;
         let half = if small { in_small } else { in_large };
         let word = if filled == 0 { None } else { half.placed(filled) };
         let Some(word) = word else { return Ok(state.unchanged()) };
@@ -280,7 +280,7 @@ impl<'a> Reservation<'a> {
         step(Step::Written)?;
         // The spare copy is whole before the message is published (Release), so that a sender that
         // finds the message published after our death can roll forward to it.
-        to.publish_data(position, if small { word.0 } else { word.0 | layout::LARGE_BANK });
+        to.publish_data(position, if small { word.0 } else { word.0 | layout::LARGE_CLASS });
         step(Step::Published)?;
         Ok(if small { state.flip_amended() } else { state.flip() })
     }

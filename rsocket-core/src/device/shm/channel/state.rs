@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::banks::{Beyond, LARGE, bank_start, entry};
+use super::buffer_classes::{Beyond, LARGE, class_start, entry};
 use crate::proto::{RecvHalf, RecvParams, SendHalf};
 use crate::reason::Reason;
 
@@ -13,8 +13,8 @@ use crate::reason::Reason;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SendState {
-    /// The protocol's sending half, for each bank.
-    pub banks: [SendHalf; 2],
+    /// The protocol's sending half, for each class.
+    pub classes: [SendHalf; 2],
     /// Next position in the data lane.
     pub data_position: u32,
     /// Next position in the control lane.
@@ -25,15 +25,15 @@ impl SendState {
     /// Bytes sent over the device so far.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let [small, large] = &self.banks;
+        let [small, large] = &self.classes;
         small.total().wrapping_add(large.total())
     }
 
     /// Becomes `newer`, which differs from this state by one message that was sent, to the small
-    /// bank.
+    /// class.
     #[inline(always)]
     pub fn follow(&mut self, newer: &Self) {
-        let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
+        let ([small, _], [newer_small, _]) = (&mut self.classes, &newer.classes);
         small.follow_data(newer_small);
         self.data_position = newer.data_position;
     }
@@ -42,7 +42,7 @@ impl SendState {
     #[must_use]
     #[inline(always)]
     pub fn room(&self) -> u32 {
-        let [small, large] = &self.banks;
+        let [small, large] = &self.classes;
         small.room().max(large.room())
     }
 
@@ -51,7 +51,7 @@ impl SendState {
     #[must_use]
     #[inline(always)]
     pub fn hint(&self) -> u64 {
-        let [small, large] = &self.banks;
+        let [small, large] = &self.classes;
         let room = small.room() > 0 || large.room() > 0;
         u64::from(self.control_position) << 32 | u64::from(room)
     }
@@ -61,13 +61,13 @@ impl SendState {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RecvState {
-    /// The protocol's receiving half, for each bank.
-    pub banks: [RecvHalf; 2],
+    /// The protocol's receiving half, for each class.
+    pub classes: [RecvHalf; 2],
     /// Next position in the data lane.
     pub data_position: u32,
     /// Next position in the control lane.
     pub control_position: u32,
-    /// The bank of the current message.
+    /// The class of the current message.
     pub current: u32,
     /// Nonzero once the end of the stream was read in the lane.
     pub ended: u32,
@@ -81,7 +81,7 @@ impl RecvState {
     /// Bytes that were read so far.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let [small, large] = &self.banks;
+        let [small, large] = &self.classes;
         small.total().wrapping_add(large.total())
     }
 
@@ -89,15 +89,15 @@ impl RecvState {
     #[must_use]
     #[inline]
     pub fn owes(&self) -> bool {
-        let [small, large] = &self.banks;
+        let [small, large] = &self.classes;
         small.owes() || large.owes()
     }
 
-    /// Becomes `newer`, which differs from this state by messages that came to the small bank and
+    /// Becomes `newer`, which differs from this state by messages that came to the small class and
     /// were read.
     #[inline(always)]
     pub fn follow(&mut self, newer: &Self) {
-        let ([small, _], [newer_small, _]) = (&mut self.banks, &newer.banks);
+        let ([small, _], [newer_small, _]) = (&mut self.classes, &newer.classes);
         small.follow_reading(newer_small);
         self.data_position = newer.data_position;
         self.current = newer.current;
@@ -107,7 +107,7 @@ impl RecvState {
     #[must_use]
     #[inline]
     pub fn half(&mut self) -> &mut RecvHalf {
-        let [small, large] = &mut self.banks;
+        let [small, large] = &mut self.classes;
         if self.current as usize == LARGE { large } else { small }
     }
 
@@ -115,16 +115,16 @@ impl RecvState {
     #[must_use]
     #[inline]
     pub fn reading(&self) -> &RecvHalf {
-        let [small, large] = &self.banks;
+        let [small, large] = &self.classes;
         if self.current as usize == LARGE { large } else { small }
     }
 
-    /// Where in the receive buffer the next bytes are, or will be if they come in the bank of the
+    /// Where in the receive buffer the next bytes are, or will be if they come in the class of the
     /// last ones.
     #[must_use]
     #[inline]
     pub fn next_bytes(&self) -> u64 {
-        bank_start(self.current) + u64::from(self.reading().next_read().offset)
+        class_start(self.current) + u64::from(self.reading().next_read().offset)
     }
 
     /// Unread bytes of the current message.
@@ -146,18 +146,18 @@ impl RecvState {
 /// Both protocol states of an end of a window that nobody has used yet.
 ///
 /// # Errors
-/// [`Reason::Inconsistent`], never with the banks as they are.
+/// [`Reason::Inconsistent`], never with the classes as they are.
 pub fn fresh(beyond: Beyond) -> Result<(RecvState, SendState), Reason> {
-    let [small, large] = &beyond.banks();
+    let [small, large] = &beyond.classes();
     let halves = [RecvHalf::new(small), RecvHalf::new(large)];
-    let sender = |bank: usize, p: &RecvParams, half: &RecvHalf| {
-        SendHalf::new(p.queue, entry(bank, half.first()), p.segments)
+    let sender = |class: usize, p: &RecvParams, half: &RecvHalf| {
+        SendHalf::new(p.queue, entry(class, half.first()), p.segments)
             .map_err(|_| Reason::Inconsistent)
     };
     let [first, second] = &halves;
     let senders = [sender(0, small, first)?, sender(1, large, second)?];
     let recv = RecvState {
-        banks: halves,
+        classes: halves,
         data_position: 0,
         control_position: 0,
         current: 0,
@@ -165,5 +165,5 @@ pub fn fresh(beyond: Beyond) -> Result<(RecvState, SendState), Reason> {
         owed: 0,
         _pad: 0,
     };
-    Ok((recv, SendState { banks: senders, data_position: 0, control_position: 0 }))
+    Ok((recv, SendState { classes: senders, data_position: 0, control_position: 0 }))
 }

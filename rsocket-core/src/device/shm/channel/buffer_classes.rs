@@ -1,8 +1,8 @@
-//! How a direction's receive buffer is cut into two banks (buffer classes), and how an entry of the
+//! How a direction's receive buffer is cut into two buffer classes, and how an entry of the
 //! target table names a part of one.
 //!
-//! Both ends of a channel cut it alike. Must not know which messages go to which bank, nor who has
-//! the buffer. Entry points: [`Beyond::banks`], [`entry`], [`offset_of`].
+//! Both ends of a channel cut it alike. Must not know which messages go to which class, nor who has
+//! the buffer. Entry points: [`Beyond::buffer_classes`], [`entry`], [`offset_of`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -13,7 +13,7 @@ use crate::proto::{RecvParams, Region};
 use crate::wire::sge::Sge;
 use crate::wire::word::{Message, Word};
 
-/// The two banks of a window's buffer ([`layout`]), as indices.
+/// The two classes of a window's buffer ([`layout`]), as indices.
 pub const SMALL: usize = 0;
 /// See [`SMALL`].
 pub const LARGE: usize = 1;
@@ -31,25 +31,25 @@ pub enum Beyond {
 }
 
 impl Beyond {
-    /// How the two banks of a direction's receive buffer are cut up; the same at both ends.
+    /// How the two classes of a direction's receive buffer are cut up; the same at both ends.
     #[must_use]
-    pub const fn banks(self) -> [RecvParams; 2] {
+    pub const fn classes(self) -> [RecvParams; 2] {
         let large = match self {
             Self::Peer => layout::LARGE,
             Self::Bridge => layout::LARGE_OF_BRIDGE,
         };
-        [bank(layout::SMALL_CREDITS, layout::SMALL), bank(layout::LARGE_CREDITS, large)]
+        [class(layout::SMALL_CREDITS, layout::SMALL), class(layout::LARGE_CREDITS, large)]
     }
 
-    /// Bytes of a bank, all of its segments together.
+    /// Bytes of a class, all of its segments together.
     #[must_use]
-    pub fn bank_len(self, bank: usize) -> usize {
-        self.banks().get(bank).map_or(0, |p| p.segments as usize * p.large as usize)
+    pub fn class_len(self, class: usize) -> usize {
+        self.classes().get(class).map_or(0, |p| p.segments as usize * p.large as usize)
     }
 }
 
-/// A bank, with credits for so many messages, and so many bytes in a segment.
-const fn bank(credits: u32, segment: usize) -> RecvParams {
+/// A class, with credits for so many messages, and so many bytes in a segment.
+const fn class(credits: u32, segment: usize) -> RecvParams {
     RecvParams {
         queue: credits as u16,
         segments: layout::SEGMENTS as u32,
@@ -58,11 +58,11 @@ const fn bank(credits: u32, segment: usize) -> RecvParams {
     }
 }
 
-/// Where a bank starts in the receive buffer.
+/// Where a class starts in the receive buffer.
 #[inline]
 #[must_use]
-pub fn bank_start(bank: u32) -> u64 {
-    if bank == 0 { 0 } else { layout::LARGE_ZONE as u64 }
+pub fn class_start(class: u32) -> u64 {
+    if class == 0 { 0 } else { layout::LARGE_ZONE as u64 }
 }
 
 /// Offset in the receive buffer that an entry names, if its key is right. The device checks the
@@ -77,15 +77,15 @@ pub fn offset_of(entry: &Sge) -> Option<u32> {
     if end > layout::BUFFER_LEN as u64 { None } else { u32::try_from(entry.addr).ok() }
 }
 
-/// The entry that names a region of a bank.
+/// The entry that names a region of a class.
 #[must_use]
-pub fn entry(bank: usize, region: Region) -> Sge {
-    Sge { addr: bank_start(bank as u32) + u64::from(region.offset), rkey: KEY, len: region.len }
+pub fn entry(class: usize, region: Region) -> Sge {
+    Sge { addr: class_start(class as u32) + u64::from(region.offset), rkey: KEY, len: region.len }
 }
 
 /// Where the byte at stream position `at` lies in the window, and how many of its message follow.
 /// Walks back over the words that were published last: what is unread is still in the lane, and the
-/// buffers of a bank are filled round and round.
+/// buffers of a class are filled round and round.
 #[must_use]
 pub fn locate(
     state: &SendState,
@@ -95,25 +95,25 @@ pub fn locate(
 ) -> Option<(u64, u32)> {
     let mut position = state.data_position;
     let mut end = state.total();
-    let mut ends_of = [state.banks[0].total(), state.banks[1].total()];
+    let mut ends_of = [state.classes[0].total(), state.classes[1].total()];
     for _ in 0..layout::DATA_RING {
         position = position.wrapping_sub(1);
         let Ok(Message::Data(word)) = Word(outgoing.poll_data(position)?).message() else {
             continue;
         };
-        let bank = usize::from(word & layout::LARGE_BANK != 0);
-        let len = word & !layout::LARGE_BANK;
+        let class = usize::from(word & layout::LARGE_CLASS != 0);
+        let len = word & !layout::LARGE_CLASS;
         let start = end.checked_sub(u64::from(len))?;
-        let bank_end = ends_of.get_mut(bank)?;
-        let first = bank_end.checked_sub(u64::from(len))?;
+        let class_end = ends_of.get_mut(class)?;
+        let first = class_end.checked_sub(u64::from(len))?;
         if start <= at {
             let skip = at - start;
-            let size = beyond.bank_len(bank) as u64;
+            let size = beyond.class_len(class) as u64;
             let left = u32::try_from(u64::from(len) - skip).ok()?;
-            return Some((bank_start(bank as u32) + (first + skip) % size, left));
+            return Some((class_start(class as u32) + (first + skip) % size, left));
         }
         end = start;
-        *bank_end = first;
+        *class_end = first;
     }
     None
 }
