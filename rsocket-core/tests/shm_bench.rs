@@ -214,7 +214,7 @@ fn blocking(cpus: (usize, usize)) {
     println!("bell round trip, CPUs {cpus:?}: {:.1} us", seconds / f64::from(N) * 1e6);
 }
 
-/// Pieces of one size through the four large segments; the control lane gives each back.
+/// Pieces of one size through the four large segments; the credit ring gives each back.
 /// `user` is the size of the program's own buffers, which it fills and empties again and again.
 fn bulk(cpus: (usize, usize), piece: usize, user: usize, hint: CopyHint) {
     let total: u64 = 4 << 30;

@@ -321,9 +321,9 @@ fn limits_are_refusals() {
     other.release();
 }
 
-/// All receives unused and all posts unreported: the lane holds them, over many laps.
+/// All receives unused and all posts unreported: the ring holds them, over many laps.
 #[test]
-fn a_full_lane_loses_nothing() {
+fn a_full_ring_loses_nothing() {
     let (mut a, mut b) = Maps::new(1).pair();
     let mut batch = [Completion::None; 2048];
     let (mut posted, mut expected) = (0_u32, 0_u32);

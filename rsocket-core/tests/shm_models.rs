@@ -228,7 +228,7 @@ impl Os<AtomicU32> for Me<'_> {
 struct State {
     lock: AtomicU32,
     index: AtomicU32,
-    lane: AtomicU32,
+    ring: AtomicU32,
     buffers: [[AtomicU32; 2]; 2],
     machine: Machine,
 }
@@ -238,7 +238,7 @@ impl State {
         Arc::new(Self {
             lock: AtomicU32::new(0),
             index: AtomicU32::new(0),
-            lane: AtomicU32::new(0),
+            ring: AtomicU32::new(0),
             buffers: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU32::new(0))),
             machine: Machine { dead: std::array::from_fn(|_| AtomicBool::new(false)) },
         })
@@ -269,13 +269,13 @@ impl State {
         };
         let [mut value, twin] = self.read();
         assert_eq!(value, twin, "never half");
-        if taken == Taken::Broken && self.lane.load(SeqCst) == value + 1 {
+        if taken == Taken::Broken && self.ring.load(SeqCst) == value + 1 {
             // The completion was published: roll forward, as the slot's code does.
             self.index.store(self.index.load(SeqCst) ^ 1, SeqCst);
             value += 1;
             assert_eq!(self.read(), [value, value], "rolled forward to the whole of it");
         }
-        assert_eq!(self.lane.load(SeqCst), value, "state and lane agree");
+        assert_eq!(self.ring.load(SeqCst), value, "state and ring agree");
         let index = self.index.load(SeqCst);
         let spare = &self.buffers[(index ^ 1) as usize & 1];
         if !alive() {
@@ -289,7 +289,7 @@ impl State {
         if !alive() {
             return false;
         }
-        self.lane.store(value + 1, SeqCst);
+        self.ring.store(value + 1, SeqCst);
         if !alive() {
             return false;
         }
@@ -316,9 +316,9 @@ fn dying_at(steps: u32) {
     let [a, b] = state.read();
     assert_eq!(a, b);
     // Two who lived, and the victim where it had published.
-    let lane = state.lane.load(SeqCst);
-    assert_eq!(lane, 2 + u32::from(steps >= 3), "died after step {steps}");
-    assert!(a == lane || (taken == Taken::Broken && a + 1 == lane));
+    let ring = state.ring.load(SeqCst);
+    assert_eq!(ring, 2 + u32::from(steps >= 3), "died after step {steps}");
+    assert!(a == ring || (taken == Taken::Broken && a + 1 == ring));
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn what_is_not_an_arena_is_refused() {
 }
 
 #[test]
-/// More messages than that go on into further pages of the data lane.
+/// More messages than that go on into further pages of the message ring.
 fn a_little_traffic_touches_two_pages_a_direction() {
     let (arena, fd) = Arena::create(16).unwrap();
     let pages = || rustix::fs::fstat(&fd).unwrap().st_blocks as usize * 512 / PAGE;

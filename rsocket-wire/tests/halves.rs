@@ -1,4 +1,4 @@
-//! The two halves of one direction against each other, with two lanes between them and nothing
+//! The two halves of one direction against each other, with two rings between them and nothing
 //! else: any interleaving delivers the bytes, nobody breaks a rule, nobody gets stuck.
 
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 /// Where the receive buffer pretends to be.
 const BASE: u64 = 0x5000_0000;
 
-/// A direction: sender, receiver, the memory and the lanes between them.
+/// A direction: sender, receiver, the memory and the rings between them.
 struct Direction {
     send: SendHalf,
     recv: RecvHalf,
@@ -80,9 +80,7 @@ impl Direction {
 
     fn take_credit(&mut self) -> bool {
         let Some(word) = self.control.pop_front() else { return false };
-        let Ok(Message::Sgl(limit)) = word.message() else {
-            panic!("{word:?} in the control lane")
-        };
+        let Ok(Message::Sgl(limit)) = word.message() else { panic!("{word:?} in the credit ring") };
         let before = self.send.credits();
         self.send.on_credit(u32::from(limit)).unwrap();
         assert!(self.send.credits() >= before, "credits never go backwards");
@@ -102,7 +100,7 @@ impl Direction {
                 Some(Ok(Message::Data(len))) => self.recv.on_data(len).unwrap(),
                 Some(Ok(Message::Ctrl(_))) => self.recv.on_shutdown(),
                 Some(Ok(Message::Iomap(_))) => self.recv.on_iomap().unwrap(),
-                Some(other) => panic!("{other:?} in the data lane"),
+                Some(other) => panic!("{other:?} in the message ring"),
                 None => return false,
             }
         }

@@ -15,8 +15,8 @@ use crate::device::shm::channel::Beyond;
 use crate::stats::{self, Counter};
 use crate::{bridge, live_segment, sys};
 
-/// Says in the data lane that this direction is over. On one host a lane that has no place for it
-/// is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a
+/// Says in the message ring that this direction is over. On one host a ring that has no place for
+/// it is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a
 /// receiver that was ready to leave TCP, so the word is said wherever the direction's bytes went
 /// (`tcp_anchored::fin_is_the_end`).
 pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
@@ -27,7 +27,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     }
     let Some(mut guard) = SendGuard::take(s, &ends) else { return };
     let mode = s.send_mode();
-    // After a way back the end mark is the last word in the lane, and the rest is TCP's.
+    // After a way back the end mark is the last word in the ring, and the rest is TCP's.
     if mode == SendMode::Device || s.has(flag::TCP_ANCHORED) && mode != SendMode::Returned {
         let mut sender = guard.sender();
         let first = sender.shut();

@@ -1,7 +1,7 @@
 //! The two locks of a connection: only a guard gives access to the state behind, and dropped it
 //! gives the lock back. What a holder left that died inside is repaired where the guard is made.
 //!
-//! Publishing a message is two stores, the lane's and the state's. A holder that dies between them
+//! Publishing a message is two stores, the ring's and the state's. A holder that dies between them
 //! has told the peer, so the state rolls forward; one that dies before the first has told nobody,
 //! so the old state stands (`life-of-a-connection §6`).
 

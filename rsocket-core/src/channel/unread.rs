@@ -46,7 +46,7 @@ pub(crate) fn no_more_fits(state: &RecvState, ends: &Ends) -> bool {
         })
 }
 
-/// Whether the end of the stream stands in the lane behind what is unread.
+/// Whether the end of the stream stands in the ring behind what is unread.
 pub(crate) fn ended_ahead(state: &RecvState, ends: &Ends) -> bool {
     ended_behind(state.data_position, ends)
 }
@@ -118,7 +118,7 @@ pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
         })
 }
 
-/// Whether the end of the stream stands in the lane, whatever is unread before it: TCP tells of a
+/// Whether the end of the stream stands in the ring, whatever is unread before it: TCP tells of a
 /// FIN when it comes.
 pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
     // Acquire: pairs with the release in room::publish.

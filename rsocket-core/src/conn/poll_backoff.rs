@@ -1,6 +1,6 @@
 //! How soon a receiver looks for the next messages, where messages come one way.
 //!
-//! Each look at the lane takes its line away from a sender that is just about to write to it. A
+//! Each look at the ring takes its line away from a sender that is just about to write to it. A
 //! receiver that waits for an answer is right to look at once, since each look late is a round trip
 //! longer. One that has sent nothing for a while, and is back before a microsecond is over, had
 //! better leave the sender alone until then: it finds several messages at each look, and both ends

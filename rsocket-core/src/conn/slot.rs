@@ -150,7 +150,7 @@ pub struct Slot {
     /// Upstream's fork mode.
     pub migration: Migration,
 
-    /// What `look` needs without the lock: position in the data lane, and unread bytes of the
+    /// What `look` needs without the lock: position in the message ring, and unread bytes of the
     /// message.
     pub unread_hint: AtomicU64,
     /// Where in the window the next bytes will probably be.
@@ -175,7 +175,7 @@ pub struct Slot {
     /// The receiving direction.
     pub receive: Guarded<RecvState>,
 
-    /// What `look` needs without the lock: position in the control lane, and whether there
+    /// What `look` needs without the lock: position in the credit ring, and whether there
     /// is room ([`SendState::hint`]).
     pub room_hint: AtomicU64,
     /// Changes when room came back after there was none.

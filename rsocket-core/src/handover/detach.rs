@@ -282,7 +282,7 @@ fn may_stand_in(s: &Slot, fd: RawFd, reason: Reason) -> bool {
         }
 }
 
-/// Whether the sender has ended the stream, as the lane says.
+/// Whether the sender has ended the stream, as the ring says.
 fn over(state: &RecvState, ends: &Ends) -> bool {
     state.ended != 0 || unread::ended_ahead(state, ends)
 }

@@ -408,7 +408,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
         return Ok(Silence::Left);
     }
     if s.has(flag::LOST) {
-        // Looked at before the lane: what the bridge put in came before.
+        // Looked at before the ring: what the bridge put in came before.
         let more = ends.incoming.poll_data(at.data_position).is_some();
         return if more { Ok(Silence::LookAgain) } else { Err(pending::take(s, Errno::CONNRESET)) };
     }

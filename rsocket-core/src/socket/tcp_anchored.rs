@@ -3,7 +3,7 @@
 //! FIN overtakes what the bridges carry: bytes, their end, and the word by which a sender says
 //! where it has left TCP. A receiver that has acknowledged that its direction may leave TCP
 //! believes FIN only when a bridge has said what it means: a cut (then the bytes behind it come
-//! first), an end in the lane or an end mark without a cut (then the sender has never left TCP), or
+//! first), an end in the ring or an end mark without a cut (then the sender has never left TCP), or
 //! that the connection is lost. Every sender says one of these whatever its mode
 //! ([`crate::bridge::meeting::say_shutdown`], [`crate::channel::switch::stay`], the farewell of its
 //! bridge), and one that ends without a word breaks the pair of the bridges. Must not know locks or
@@ -24,7 +24,7 @@ use crate::host::events::Events;
 /// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the
 /// stream. Between hosts it overtakes what the bridges carry. A sender that was told that it may
 /// leave TCP may have done so, and its FIN means nothing until its bridge has said where; or that
-/// it has not, by an end in the lane without a cut, or by an end mark without one.
+/// it has not, by an end in the ring without a cut, or by an end mark without one.
 pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     // The mode after FIN was seen: a sender that was not told before it sent FIN has cut nothing.
     if !s.has(flag::TCP_ANCHORED)

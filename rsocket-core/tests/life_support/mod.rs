@@ -63,7 +63,7 @@ pub struct World {
     pub from: &'static Slot,
     /// The slot of the receiving side.
     pub to: &'static Slot,
-    lane: Direction,
+    ring: Direction,
     send_lock: AtomicU32,
     receive_lock: AtomicU32,
     from_pairing: AtomicU32,
@@ -96,7 +96,7 @@ fn fresh() -> (&'static Slot, &'static Slot, Direction) {
 impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            POOL.lock().unwrap().push((self.from, self.to, self.lane));
+            POOL.lock().unwrap().push((self.from, self.to, self.ring));
         }
     }
 }
@@ -104,8 +104,8 @@ impl Drop for World {
 impl World {
     /// A paired connection of which this direction is still on TCP.
     pub fn new(classes: &[RecvParams; 2]) -> Arc<Self> {
-        let (from, to, lane) = POOL.lock().unwrap().pop().unwrap_or_else(fresh);
-        lane.wipe();
+        let (from, to, ring) = POOL.lock().unwrap().pop().unwrap_or_else(fresh);
+        ring.wipe();
         for slot in [from, to] {
             slot.reset(0);
             slot.set_phase(Phase::Paired);
@@ -113,7 +113,7 @@ impl World {
         let world = Arc::new(Self {
             from,
             to,
-            lane,
+            ring,
             send_lock: AtomicU32::new(0),
             receive_lock: AtomicU32::new(0),
             from_pairing: AtomicU32::new(0),
@@ -154,8 +154,8 @@ impl World {
     /// The same after the switch, with nothing on TCP before it.
     pub fn paired_on_device(classes: &[RecvParams; 2]) -> Arc<Self> {
         let world = Self::new(classes);
-        handover_state::acknowledge(&world.lane);
-        handover_state::publish_cut(&world.lane, 0);
+        handover_state::acknowledge(&world.ring);
+        handover_state::publish_cut(&world.ring, 0);
         world.from.set_send_mode(SendMode::Device);
         world.to.set_receive_mode(ReceiveMode::Device);
         world
@@ -184,7 +184,7 @@ impl World {
 
     /// The sender's end mark stands: the receiver reads the window to its end first.
     pub fn sender_left_first(&self) -> bool {
-        handover_state::end(&self.lane).is_some()
+        handover_state::end(&self.ring).is_some()
     }
 }
 

@@ -37,7 +37,7 @@ impl Me<'_> {
             self.step()?;
             if s.shift_receive_mode(ReceiveMode::Asked, mode) {
                 self.step()?;
-                handover_state::acknowledge(&w.lane);
+                handover_state::acknowledge(&w.ring);
             }
         }
         self.step()?;
@@ -115,7 +115,7 @@ impl Me<'_> {
     /// As `RecvGuard::take`.
     pub(super) fn take_receive(&self) -> Lived<()> {
         if lock::acquire(&self.world.receive_lock, self.tid, self) == Taken::Broken {
-            guard::repair_receive(self.world.to, &mut self.receiving(), &self.world.lane);
+            guard::repair_receive(self.world.to, &mut self.receiving(), &self.world.ring);
         }
         self.step()
     }
@@ -145,7 +145,7 @@ impl Me<'_> {
 
     pub(super) fn up_to_the_cut(&self, want: usize) -> Lived<Answer> {
         let (w, s) = (self.world, self.world.to);
-        let cut = handover_state::cut(&w.lane);
+        let cut = handover_state::cut(&w.ring);
         self.step()?;
         let Some(n) = cut else {
             return self.before_the_cut(want);
@@ -173,7 +173,7 @@ impl Me<'_> {
         let w = self.world;
         let (waiting, fin) = w.tcp(|t| (t.queue.len(), t.fin));
         self.step()?;
-        if handover_state::cut(&w.lane).is_some() {
+        if handover_state::cut(&w.ring).is_some() {
             return self.up_to_the_cut(want);
         }
         match waiting {
@@ -191,11 +191,11 @@ impl Me<'_> {
             return Ok(Answer::Nothing);
         }
         let mut held = self.receiving();
-        let mut taking = Receiver::new(held.reborrow(), &w.lane).take();
+        let mut taking = Receiver::new(held.reborrow(), &w.ring).take();
         let mut bytes = self.take_messages(&mut taking, want)?;
         if bytes.is_empty() {
             // As `after_silence`.
-            let end = handover_state::end(&w.lane);
+            let end = handover_state::end(&w.ring);
             self.step()?;
             if let Some(end) = end
                 && taking.arrived().is_none()
@@ -212,7 +212,7 @@ impl Me<'_> {
             let (waiting, fin) = w.tcp(|t| (!t.queue.is_empty(), t.fin));
             self.step()?;
             if waiting {
-                if handover_state::end(&w.lane).is_none() {
+                if handover_state::end(&w.ring).is_none() {
                     return Ok(self.broken("bytes beyond the cut"));
                 }
             } else if fin {
@@ -253,8 +253,8 @@ impl Me<'_> {
         let state = held.view();
         s.unread_hint.load(Ordering::Relaxed) == state.hint()
             && state.readable() == 0
-            && w.lane.poll_data(state.data_position).is_none()
-            && handover_state::end(&w.lane).is_none()
+            && w.ring.poll_data(state.data_position).is_none()
+            && handover_state::end(&w.ring).is_none()
     }
 
     /// As what follows in `receive::from_device`. A receiver that dies before the commit has not
@@ -273,7 +273,7 @@ impl Me<'_> {
     /// As in `room::follows`.
     pub(super) fn give_back(&self) -> Lived<()> {
         let mut held = self.receiving();
-        Receiver::new(held.reborrow(), &self.world.lane).give_back_in_steps(|_| self.step())?;
+        Receiver::new(held.reborrow(), &self.world.ring).give_back_in_steps(|_| self.step())?;
         self.step()
     }
 
@@ -285,10 +285,10 @@ impl Me<'_> {
         match s.receive_mode() {
             ReceiveMode::Device => {
                 let total = self.receiving().view().total();
-                let end = handover_state::end(&w.lane);
+                let end = handover_state::end(&w.ring);
                 self.step()?;
-                if end.is_none() && handover_state::want_return(&w.lane, total)
-                    || handover_state::end(&w.lane) == Some(total)
+                if end.is_none() && handover_state::want_return(&w.ring, total)
+                    || handover_state::end(&w.ring) == Some(total)
                 {
                     self.step()?;
                     s.set_receive_mode(ReceiveMode::Returned);
@@ -297,8 +297,8 @@ impl Me<'_> {
                 // up a connection that another program is to go on with.)
             }
             ReceiveMode::Acknowledged => {
-                if handover_state::want_return(&w.lane, 0)
-                    || handover_state::end(&w.lane) == Some(0)
+                if handover_state::want_return(&w.ring, 0)
+                    || handover_state::end(&w.ring) == Some(0)
                 {
                     self.step()?;
                     s.set_receive_mode(ReceiveMode::Returned);

@@ -14,7 +14,7 @@ impl Me<'_> {
         }
         if s.phase() == Phase::Paired
             && s.send_mode() == SendMode::Kernel
-            && handover_state::acknowledged(&w.lane)
+            && handover_state::acknowledged(&w.ring)
             && let Some(mode) = s.send_mode().after(SendEvent::Acknowledged)
         {
             self.step()?;
@@ -27,7 +27,7 @@ impl Me<'_> {
 
     pub(super) fn residual_is_due(&self) -> bool {
         !self.world.from.has(flag::RESIDUAL_SENT)
-            && handover_state::return_wanted(&self.world.lane).is_some()
+            && handover_state::return_wanted(&self.world.ring).is_some()
     }
 
     /// As `socket::enter_send`: true when libc is to do the call.
@@ -91,7 +91,7 @@ impl Me<'_> {
     /// As `SendGuard::take`.
     pub(super) fn take_send(&self) -> Lived<()> {
         if lock::acquire(&self.world.send_lock, self.tid, self) == Taken::Broken {
-            guard::repair_send(self.world.from, &mut self.sending(), &self.world.lane);
+            guard::repair_send(self.world.from, &mut self.sending(), &self.world.ring);
         }
         self.step()
     }
@@ -117,7 +117,7 @@ impl Me<'_> {
             self.cut()?;
         }
         match s.send_mode() {
-            SendMode::Device if handover_state::return_wanted(&self.world.lane).is_none() => {
+            SendMode::Device if handover_state::return_wanted(&self.world.ring).is_none() => {
                 self.into_device(bytes)
             }
             SendMode::Device => {
@@ -138,7 +138,7 @@ impl Me<'_> {
         if s.inside_send.load(SeqCst) != 0 {
             return Ok(());
         }
-        if handover_state::return_wanted(&w.lane).is_some() {
+        if handover_state::return_wanted(&w.ring).is_some() {
             s.set_send_mode(SendMode::Returned);
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Me<'_> {
         let n = w.tcp(|t| t.put);
         self.step()?;
         if let Some(mode) = s.send_mode().after(SendEvent::CutPublished) {
-            handover_state::publish_cut(&w.lane, n);
+            handover_state::publish_cut(&w.ring, n);
             self.step()?;
             s.set_send_mode(mode);
         }
@@ -156,7 +156,7 @@ impl Me<'_> {
     /// As `send::into_device`, in small pieces.
     pub(super) fn into_device(&self, bytes: &[u8]) -> Lived<usize> {
         let (w, mut held) = (self.world, self.sending());
-        let mut sender = Sender::new(held.reborrow(), &w.lane);
+        let mut sender = Sender::new(held.reborrow(), &w.ring);
         let mut done = 0;
         while done < bytes.len() {
             if sender.state().classes[0].room() == 0 {
@@ -199,14 +199,14 @@ impl Me<'_> {
         if s.has(flag::RESIDUAL_SENT) {
             return Ok(());
         }
-        let Some(taken) = handover_state::return_wanted(&w.lane) else { return Ok(()) };
+        let Some(taken) = handover_state::return_wanted(&w.ring) else { return Ok(()) };
         let state = *self.sending().view();
-        let base = match handover_state::residual_base(&w.lane) {
+        let base = match handover_state::residual_base(&w.ring) {
             Some(base) => base,
             None => {
                 let base = w.tcp(|t| t.put);
                 self.step()?;
-                handover_state::begin_residual(&w.lane, base);
+                handover_state::begin_residual(&w.ring, base);
                 base
             }
         };
@@ -217,9 +217,9 @@ impl Me<'_> {
                 s.set(flag::RESIDUAL_SENT);
                 return Ok(());
             }
-            let (offset, len) = buffer_classes::locate(&state, &w.lane, at, Beyond::Peer)
+            let (offset, len) = buffer_classes::locate(&state, &w.ring, at, Beyond::Peer)
                 .expect("the tail is in the window");
-            let base = w.lane.payload(offset, len as usize).expect("in the buffer");
+            let base = w.ring.payload(offset, len as usize).expect("in the buffer");
             // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has
             // ended.
             let bytes = unsafe { std::slice::from_raw_parts(base, len as usize) };
@@ -233,7 +233,7 @@ impl Me<'_> {
     /// As `residual::serve_return`.
     pub(super) fn serve_return(&self) -> Lived<()> {
         let s = self.world.from;
-        if handover_state::return_wanted(&self.world.lane).is_none() {
+        if handover_state::return_wanted(&self.world.ring).is_none() {
             return Ok(());
         }
         self.take_send()?;
@@ -254,7 +254,7 @@ impl Me<'_> {
             SendMode::Device => {
                 let total = self.sending().view().total();
                 self.step()?;
-                if handover_state::publish_end(&w.lane, total) {
+                if handover_state::publish_end(&w.ring, total) {
                     self.step()?;
                     s.set_send_mode(SendMode::Returned);
                 } else {

@@ -22,7 +22,7 @@ impl<Q: QueuePair> Pump<Q> {
         let mut moved = false;
         let mut ramp = Ramp::FLAT;
         loop {
-            // Before the lane: what was written before the program closed is in the lane by then.
+            // Before the ring: what was written before the program closed is in the ring by then.
             let closed = self.gone || handover_state::sender_closed(&self.port.ends().incoming);
             let next = self.port.outgoing()?;
             if !self.before_data(&mut moved)? {

@@ -224,7 +224,7 @@ impl Direction {
         self.buffer(offset, len)
     }
 
-    /// Sender: shows the receiver the word at this position of the data lane, with all that was
+    /// Sender: shows the receiver the word at this position of the message ring, with all that was
     /// written before it.
     #[inline]
     pub fn publish_data(&self, position: u32, word: u32) {
@@ -274,7 +274,7 @@ impl Direction {
         poll(&self.page().data, position).is_some()
     }
 
-    /// Receiver: the word at this position of the data lane, once it is there. Looking changes
+    /// Receiver: the word at this position of the message ring, once it is there. Looking changes
     /// nothing, so positions ahead can be looked at too.
     #[must_use]
     #[inline]
@@ -305,7 +305,7 @@ impl Direction {
         (0..limit).find(|&n| self.poll_data(position.wrapping_add(n)).is_none()).unwrap_or(limit)
     }
 
-    /// Receiver: shows the sender the word at this position of the control lane.
+    /// Receiver: shows the sender the word at this position of the credit ring.
     #[inline]
     pub fn publish_control(&self, position: u32, word: u32) {
         publish(&self.page().control, position, word);
@@ -318,7 +318,7 @@ impl Direction {
         poll(&self.page().control, position).is_some()
     }
 
-    /// Sender: the word at this position of the control lane, once it is there.
+    /// Sender: the word at this position of the credit ring, once it is there.
     #[must_use]
     #[inline]
     pub fn poll_control(&self, position: u32) -> Option<u32> {
@@ -397,7 +397,7 @@ const LINE: usize = 64;
 /// How far ahead a sender of short messages claims: a line comes in the time that several of them
 /// take.
 const BYTES_AHEAD: u64 = 256;
-/// The same, in the data lane.
+/// The same, in the message ring.
 const WORDS_AHEAD: u32 = 4;
 /// Bytes of a message whose lines are claimed: a core can wait for about as many lines at one time.
 const CLAIMED: usize = 16 * LINE;

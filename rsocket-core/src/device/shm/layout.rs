@@ -9,7 +9,7 @@
 //! a place in the stream of its own, so that short messages stay in warm memory while a bulk writer
 //! finds as much room as TCP would give it; a bit in the word says which class a message is in. All
 //! of it starts as zeroes, and any word may turn to zero at any time, since the peer can punch
-//! holes into the memory: zero is never a valid entry of a lane.
+//! holes into the memory: zero is never a valid entry of a ring.
 #![forbid(unsafe_code)]
 
 use core::mem::{offset_of, size_of};
@@ -25,12 +25,12 @@ pub const MAX_WINDOWS: u32 = 1024;
 
 /// The unit of memory that the kernel gives.
 pub const PAGE: usize = 4096;
-/// Entries in the data lane: a power of two, so that a position may wrap at 2^32. As many messages
-/// may wait unread; TCP takes thousands of short ones too.
+/// Entries in the message ring: a power of two, so that a position may wrap at 2^32. As many
+/// messages may wait unread; TCP takes thousands of short ones too.
 pub const DATA_RING: u32 = 2048;
-/// Entries in the control lane.
+/// Entries in the credit ring.
 pub const CONTROL_RING: u32 = 32;
-/// Messages that a sender may have under way: fewer than the lane holds, so that words which cost
+/// Messages that a sender may have under way: fewer than the ring holds, so that words which cost
 /// no credit (a shutdown) always have room.
 pub const CREDITS: u32 = DATA_RING - 8;
 /// Entries in the target table.
@@ -70,7 +70,7 @@ pub const MAPS: usize = 1024;
 /// that the sender fills one while another is being placed.
 pub const PLACES: usize = 256 * 1024;
 
-/// Bytes before the receive buffer: the first page and as much of the data lane as does not fit
+/// Bytes before the receive buffer: the first page and as much of the message ring as does not fit
 /// into it.
 pub const HEAD_LEN: usize = size_of::<DirectionPage>();
 /// Where the table of mappings starts in a direction.
@@ -189,7 +189,7 @@ pub struct MapEntry {
 }
 
 /// The head of a direction: all that is not payload. Its first page has everything but the later
-/// entries of the data lane.
+/// entries of the message ring.
 #[repr(C, align(4096))]
 #[derive(Debug)]
 pub struct DirectionPage {

@@ -4,18 +4,18 @@
 //! - *Memory* is cut from the receive buffer of the direction that comes in, and told to the peer
 //!   in that direction's target table, with a key. A write is one copy by the poster, straight to
 //!   its place; before it the poster compares the place with that table.
-//! - *Words* go through the data lane of the direction that goes out, those about credit too: the
-//!   other end asks for one order of all of them.
-//! - *Receives* are one running count. An entry of the control lane holds it, always the same one:
-//!   it is overwritten and not queued. A word waits in the lane until the owner of the lane has a
-//!   receive for it; a post is reported when its word and all earlier ones have theirs. So the lane
+//! - *Words* go through the message ring of the direction that goes out, those about credit too:
+//!   the other end asks for one order of all of them.
+//! - *Receives* are one running count. An entry of the credit ring holds it, always the same one:
+//!   it is overwritten and not queued. A word waits in the ring until the owner of the ring has a
+//!   receive for it; a post is reported when its word and all earlier ones have theirs. So the ring
 //!   never has more than the posts that were not reported and the receives that were not used.
 //! - *The end* is said by the words `sender_closed` and `receiver_closed`. A process that dies says
 //!   nothing: that is the kernel's news, and whoever watches the TCP connection says it with
 //!   [`ShmPair::bury`].
 //!
 //! What we believe of the peer is only counts, words and places. A lie about a count makes us
-//! report posts early or late, and overruns the liar's own lane; a lie about a place is stopped at
+//! report posts early or late, and overruns the liar's own ring; a lie about a place is stopped at
 //! the end of its own buffer. A peer with another device than this can write all of the window at
 //! any time, registered or not: there is nothing in it but this pair. This module must not know
 //! what the words mean, nor who made the arena. Entry point: [`ShmPair::open`].
@@ -41,10 +41,10 @@ pub const SEND_QUEUE: u16 = 512;
 /// Receives of one end that may be unused.
 pub const RECV_QUEUE: u16 = 1024;
 
-// A word whose post was not reported, or that has an unused receive, has its place in the lane.
+// A word whose post was not reported, or that has an unused receive, has its place in the ring.
 const _: () = assert!(SEND_QUEUE as u32 + RECV_QUEUE as u32 <= DATA_RING);
 
-/// The entry of the control lane that holds the count of receives.
+/// The entry of the credit ring that holds the count of receives.
 const RECEIVES: u32 = 0;
 
 /// Registered memory starts at a multiple of this, so that no two regions share a line.

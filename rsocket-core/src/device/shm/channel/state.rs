@@ -15,9 +15,9 @@ use crate::reason::Reason;
 pub struct SendState {
     /// The protocol's sending half, for each class.
     pub classes: [SendHalf; 2],
-    /// Next position in the data lane.
+    /// Next position in the message ring.
     pub data_position: u32,
-    /// Next position in the control lane.
+    /// Next position in the credit ring.
     pub control_position: u32,
 }
 
@@ -46,7 +46,7 @@ impl SendState {
         small.room().max(large.room())
     }
 
-    /// What a look without the lock goes by: the position in the control lane, and below it
+    /// What a look without the lock goes by: the position in the credit ring, and below it
     /// whether there is room for a message.
     #[must_use]
     #[inline(always)]
@@ -63,13 +63,13 @@ impl SendState {
 pub struct RecvState {
     /// The protocol's receiving half, for each class.
     pub classes: [RecvHalf; 2],
-    /// Next position in the data lane.
+    /// Next position in the message ring.
     pub data_position: u32,
-    /// Next position in the control lane.
+    /// Next position in the credit ring.
     pub control_position: u32,
     /// The class of the current message.
     pub current: u32,
-    /// Nonzero once the end of the stream was read in the lane.
+    /// Nonzero once the end of the stream was read in the ring.
     pub ended: u32,
     /// Updates published since the sender was last woken.
     pub owed: u32,
@@ -134,7 +134,7 @@ impl RecvState {
         self.reading().readable()
     }
 
-    /// What a look without the lock goes by: the position in the data lane, and the unread bytes
+    /// What a look without the lock goes by: the position in the message ring, and the unread bytes
     /// of the current message.
     #[must_use]
     #[inline(always)]
