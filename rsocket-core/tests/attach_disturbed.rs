@@ -328,8 +328,8 @@ fn received(end: &End) -> Result<usize, Errno> {
     receive::receive(end.id, end.slot, end.stream.as_raw_fd(), &list, libc::MSG_DONTWAIT)
 }
 
-/// A peer that is killed between the cut and its last bytes takes those with it. The reset was
-/// reported to whoever asked first, and is no reason to distrust anybody.
+/// A peer that is killed between the switch offset and its last bytes takes those with it. The
+/// reset was reported to whoever asked first, and is no reason to distrust anybody.
 #[test]
 fn a_reset_before_the_switch_is_no_inconsistency() {
     let _alone = alone();
@@ -342,7 +342,7 @@ fn a_reset_before_the_switch_is_no_inconsistency() {
     attach(&client, &server);
     assert_eq!(server.slot.receive_mode(), ReceiveMode::Acknowledged);
     let n = counters::put(client.stream.as_raw_fd(), true).expect("a count");
-    handover_state::publish_cut(&link::ends(client.slot).expect("a window").outgoing, n);
+    handover_state::publish_switch_offset(&link::ends(client.slot).expect("a window").outgoing, n);
     rsocket_core::host::kernel::disconnect(client.stream.as_raw_fd());
     assert!(server.stream.take_error().expect("SO_ERROR").is_some());
     let mut all = 0;

@@ -3,8 +3,8 @@
 //!
 //! What is checked in every state that can be reached: no step asks a table for a transition that
 //! it does not have; a byte goes into the device only when both ends have the window; a receiver
-//! takes the device's bytes only after a cut; and from every state both ends can still come to
-//! rest.
+//! takes the device's bytes only after a switch offset; and from every state both ends can still
+//! come to rest.
 
 use std::collections::{HashMap, HashSet};
 
@@ -195,7 +195,8 @@ fn direction(w: World, d: usize, out: &mut Vec<World>) {
         }
     }
     if at.cut && at.receive == ReceiveMode::Acknowledged {
-        let receive = at.receive.after(ReceiveEvent::CutReached).expect("the cut was acknowledged");
+        let receive =
+            at.receive.after(ReceiveEvent::SwitchReached).expect("the cut was acknowledged");
         push(Direction { receive, ..at });
     }
     if sender == Phase::Paired && at.send == SendMode::Kernel && at.acknowledged {
@@ -203,7 +204,7 @@ fn direction(w: World, d: usize, out: &mut Vec<World>) {
     }
     if at.send == SendMode::Asked {
         push(Direction {
-            send: at.send.after(SendEvent::CutPublished).expect("cut"),
+            send: at.send.after(SendEvent::SwitchPublished).expect("cut"),
             cut: true,
             ..at
         });

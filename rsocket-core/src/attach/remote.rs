@@ -139,7 +139,7 @@ pub fn unheard(s: &Slot) {
 fn back_to_tcp(s: &Slot) -> bool {
     let Some(ends) = link::ends(s) else { return false };
     let Some(guard) = guard::SendGuard::take(s, &ends) else { return false };
-    let stays = handover_state::cut(&ends.outgoing).is_none();
+    let stays = handover_state::switch_offset(&ends.outgoing).is_none();
     if stays {
         s.set_send_mode(SendMode::Returned);
     }

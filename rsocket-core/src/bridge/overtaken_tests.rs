@@ -185,7 +185,7 @@ fn is_lost(host: &mut Host) {
 }
 
 #[test]
-fn fin_before_the_cut_is_not_the_end() {
+fn fin_before_the_switch_is_not_the_end() {
     for by_tcp in [&b"first by TCP, "[..], b""] {
         let (world, mut a, mut b) = hosts();
         if !by_tcp.is_empty() {
@@ -216,7 +216,7 @@ fn fin_before_the_cut_is_not_the_end() {
 
 /// A program that was told that it can read, and then finds nothing, may take that for a failure.
 #[test]
-fn the_cut_alone_is_nothing_to_read() {
+fn the_switch_alone_is_nothing_to_read() {
     for by_tcp in [&b"first by TCP, "[..], b""] {
         let (world, mut a, mut b) = hosts();
         assert_eq!(rustix::io::write(a.fd.as_ref().unwrap(), by_tcp), Ok(by_tcp.len()));
@@ -225,10 +225,14 @@ fn the_cut_alone_is_nothing_to_read() {
         b.await_fin();
         assert_eq!(b.drain(), by_tcp);
         assert!(b.polled().is_empty());
-        // The first that the bridges bring is the word of the cut, and what is behind it takes its
-        // time.
-        let cut = handover_state::cut(&link::ends(a.slot()).unwrap().outgoing).unwrap();
-        handover_state::publish_cut(&link::ends(b.slot()).unwrap().incoming, cut);
+        // The first that the bridges bring is the word of the switch offset, and what is behind it
+        // takes its time.
+        let switch_offset =
+            handover_state::switch_offset(&link::ends(a.slot()).unwrap().outgoing).unwrap();
+        handover_state::publish_switch_offset(
+            &link::ends(b.slot()).unwrap().incoming,
+            switch_offset,
+        );
         assert!(b.polled().is_empty());
         assert_eq!(b.receive(), Err(Errno::AGAIN));
         assert!(b.polled().is_empty());
@@ -412,9 +416,9 @@ fn what_follows_a_way_back_is_not_cut_short_by_the_farewell() {
 
 #[test]
 fn a_sender_that_is_killed_leaves_no_clean_end() {
-    for cut in [true, false] {
+    for switch_offset in [true, false] {
         let (world, mut a, mut b) = hosts();
-        if cut {
+        if switch_offset {
             a.send(b"never leaves the host");
         }
         // The kernel says FIN, and the pair is gone; nobody says anything else.
@@ -474,9 +478,9 @@ fn shutting_the_reading_side_is_an_end_of_its_own() {
 
 #[test]
 fn a_reader_that_sleeps_hears_the_bridge() {
-    for cut in [true, false] {
+    for switch_offset in [true, false] {
         let (world, mut a, mut b) = hosts();
-        if cut {
+        if switch_offset {
             a.send(b"by the device");
         }
         a.close();
@@ -495,7 +499,7 @@ fn a_reader_that_sleeps_hears_the_bridge() {
             settle(&world, &mut a, &mut b);
             std::thread::yield_now();
         }
-        assert_eq!(reader.join().unwrap(), if cut { &b"by the device"[..] } else { b"" });
+        assert_eq!(reader.join().unwrap(), if switch_offset { &b"by the device"[..] } else { b"" });
     }
 }
 
@@ -551,7 +555,7 @@ fn who_waits_for_edges_is_told_of_the_end_when_it_is_one() {
     let moment = Duration::from_millis(5);
     let long = Duration::from_secs(20);
     let fin = (Events::IN | Events::RDHUP).bits();
-    for (cut, short_read) in [(true, false), (false, false), (false, true)] {
+    for (switch_offset, short_read) in [(true, false), (false, false), (false, true)] {
         let (world, mut a, mut b) = hosts();
         MEMBER[0].store(b.raw() as u32, Ordering::Relaxed);
         MEMBER[1].store(b.id.raw(), Ordering::Relaxed);
@@ -565,7 +569,7 @@ fn who_waits_for_edges_is_told_of_the_end_when_it_is_one() {
         unsafe { epoll::ctl(change, find, real_ctl) }.unwrap();
         assert_eq!(waited(set, moment), 0);
         rustix::io::write(a.fd.as_ref().unwrap(), b"by TCP").unwrap();
-        if cut {
+        if switch_offset {
             a.send(b", by the device");
         }
         a.close();
@@ -577,7 +581,7 @@ fn who_waits_for_edges_is_told_of_the_end_when_it_is_one() {
         }
         assert_eq!(waited(set, moment), 0, "no news");
         settle(&world, &mut a, &mut b);
-        if cut {
+        if switch_offset {
             assert_eq!(waited(set, long) & Events::IN.bits(), Events::IN.bits());
             assert_eq!(b.receive().unwrap(), b", by the device");
         } else {

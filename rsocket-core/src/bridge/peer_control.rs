@@ -21,7 +21,7 @@ pub enum Note {
     /// The receiver of the direction may switch.
     Acknowledged,
     /// The direction leaves TCP behind so many bytes.
-    Cut(u64),
+    SwitchOffset(u64),
     /// The direction goes back to TCP behind so many bytes of the device's.
     End(u64),
     /// The mapping with this number is no more: the entry that came with the word is empty.
@@ -41,7 +41,7 @@ const PART: u32 = 20;
 const BITS: u32 = 16;
 
 const ACKNOWLEDGED: u32 = 0;
-const CUT: u32 = 1;
+const SWITCH_OFFSET: u32 = 1;
 const END: u32 = 2;
 const UNMAPPED: u32 = 3;
 const FORGOTTEN: u32 = 4;
@@ -55,7 +55,7 @@ impl Note {
     pub fn words(self) -> impl Iterator<Item = Word> {
         let (kind, value, parts) = match self {
             Self::Acknowledged => (ACKNOWLEDGED, 0, 1),
-            Self::Cut(n) => (CUT, n, 4),
+            Self::SwitchOffset(n) => (SWITCH_OFFSET, n, 4),
             Self::End(n) => (END, n, 4),
             Self::Unmapped(n) => (UNMAPPED, n.into(), 1),
             Self::Forgotten(n) => (FORGOTTEN, n.into(), 1),
@@ -100,7 +100,7 @@ impl Reader {
             return Read::Nonsense;
         }
         self.value |= u64::from(word.0 & 0xffff) << (part * BITS);
-        let last = if matches!(kind, CUT | END) { 3 } else { 0 };
+        let last = if matches!(kind, SWITCH_OFFSET | END) { 3 } else { 0 };
         if part < last {
             self.next += 1;
             return Read::Part;
@@ -109,7 +109,7 @@ impl Reader {
         self.next = 0;
         match kind {
             ACKNOWLEDGED => Read::Note(Note::Acknowledged),
-            CUT => Read::Note(Note::Cut(value)),
+            SWITCH_OFFSET => Read::Note(Note::SwitchOffset(value)),
             END => Read::Note(Note::End(value)),
             UNMAPPED => Read::Note(Note::Unmapped(value as u16)),
             FORGOTTEN => Read::Note(Note::Forgotten(value as u16)),
@@ -126,14 +126,14 @@ mod tests {
     #[test]
     fn notes_come_back() {
         let mut reader = Reader::default();
-        let long = Note::Cut(0x1234_5678_9abc_def0);
+        let long = Note::SwitchOffset(0x1234_5678_9abc_def0);
         let short = [
             Note::Acknowledged,
             Note::Unmapped(1023),
             Note::Forgotten(u16::MAX),
             Note::Closed(40_000),
         ];
-        for note in short.into_iter().chain([Note::Cut(0), Note::End(u64::MAX), long]) {
+        for note in short.into_iter().chain([Note::SwitchOffset(0), Note::End(u64::MAX), long]) {
             let mut seen = Vec::new();
             for word in note.words() {
                 assert!(
@@ -155,7 +155,7 @@ mod tests {
         {
             assert_eq!(reader.read(word), Read::Foreign);
         }
-        let words: Vec<Word> = Note::Cut(9).words().collect();
+        let words: Vec<Word> = Note::SwitchOffset(9).words().collect();
         assert_eq!(reader.read(words[1]), Read::Nonsense);
         assert_eq!(reader.read(Word(CTRL | OURS | 9 << KIND)), Read::Nonsense);
     }

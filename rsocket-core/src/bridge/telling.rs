@@ -24,8 +24,8 @@ impl<Q: QueuePair> Pump<Q> {
             (Read::Note(Note::Acknowledged), Some(_)) => {
                 handover_state::acknowledge(&self.port.ends().incoming)
             }
-            (Read::Note(Note::Cut(n)), Some(_)) => {
-                handover_state::publish_cut(&self.port.ends().outgoing, n)
+            (Read::Note(Note::SwitchOffset(n)), Some(_)) => {
+                handover_state::publish_switch_offset(&self.port.ends().outgoing, n)
             }
             (Read::Note(Note::End(n)), Some(beside)) => {
                 beside.end = Some(n);
@@ -50,10 +50,10 @@ impl<Q: QueuePair> Pump<Q> {
             beside.unsaid.extend(Note::Acknowledged.words());
         }
         if !beside.cut
-            && let Some(n) = handover_state::cut(&ends.incoming)
+            && let Some(n) = handover_state::switch_offset(&ends.incoming)
         {
             beside.cut = true;
-            beside.unsaid.extend(Note::Cut(n).words());
+            beside.unsaid.extend(Note::SwitchOffset(n).words());
         }
         if !beside.ended
             && let Some(n) = handover_state::end(&ends.incoming)
@@ -99,7 +99,7 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// Whether bytes may follow: what leaves TCP behind is told before them.
-    pub(super) fn cut_told(&self) -> bool {
+    pub(super) fn switch_offset_told(&self) -> bool {
         self.beside.as_ref().is_none_or(|b| b.cut && b.unsaid.is_empty())
     }
 }

@@ -122,7 +122,7 @@ pub fn repair_send(s: &Slot, held: &mut Held<'_, SendState>, outgoing: &Directio
         held.roll_forward();
     }
     // A mark that was published is followed by its mode.
-    if s.send_mode() == SendMode::Asked && handover_state::cut(outgoing).is_some() {
+    if s.send_mode() == SendMode::Asked && handover_state::switch_offset(outgoing).is_some() {
         s.set_send_mode(SendMode::Device);
     }
     if s.send_mode() != SendMode::Returned && handover_state::end(outgoing).is_some() {

@@ -21,15 +21,15 @@ pub fn acknowledged(d: &Direction) -> bool {
 }
 
 /// Sender: `n` bytes of the stream are TCP's, the rest the device's. Release: pairs with the
-/// acquire in [`cut`]; it follows the last byte that went into TCP.
-pub fn publish_cut(d: &Direction, n: u64) {
-    d.sender().cut.store(n.wrapping_add(1), Ordering::Release);
+/// acquire in [`switch_offset`]; it follows the last byte that went into TCP.
+pub fn publish_switch_offset(d: &Direction, n: u64) {
+    d.sender().switch_offset.store(n.wrapping_add(1), Ordering::Release);
 }
 
 /// Receiver: where TCP ends, once the sender has said it.
 #[inline]
-pub fn cut(d: &Direction) -> Option<u64> {
-    d.sender().cut.load(Ordering::Acquire).checked_sub(1)
+pub fn switch_offset(d: &Direction) -> Option<u64> {
+    d.sender().switch_offset.load(Ordering::Acquire).checked_sub(1)
 }
 
 /// In the end word: the receiver spoke first. The rest of the word says how many bytes it had read,

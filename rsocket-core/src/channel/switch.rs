@@ -111,7 +111,7 @@ fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
 /// The caller sets the mode after it.
 pub(crate) fn stay(guard: &SendGuard<'_>) {
     let outgoing = &guard.ends.outgoing;
-    if guard.s.has(flag::TCP_ANCHORED) && handover_state::cut(outgoing).is_none() {
+    if guard.s.has(flag::TCP_ANCHORED) && handover_state::switch_offset(outgoing).is_none() {
         // A receiver on another host never asks for its bytes by TCP.
         let _ = handover_state::publish_end(outgoing, 0);
     }

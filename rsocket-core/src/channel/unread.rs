@@ -27,7 +27,7 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
     let state = guard.view();
     let enough = in_window(state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
     // What follows the end comes by TCP, with which it cannot be waited for together. What is
-    // before the cut counts as well, and the kernel knows of that.
+    // before the switch offset counts as well, and the kernel knows of that.
     let follows =
         || s.receive_mode() == ReceiveMode::Device && handover_state::end(&ends.incoming).is_some();
     let all = no_more_fits(state, ends) || follows();

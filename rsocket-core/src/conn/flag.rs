@@ -73,8 +73,8 @@ flags! {
     RESIDUAL_SENT = 8, Once;
     /// The window's last word was read: the stream is over, whether or not the FIN is here yet.
     ENDED = 9, Once;
-    /// The cut is known, and TCP still has bytes before it: a reader that waits need not look at
-    /// the window.
+    /// The switch offset is known, and TCP still has bytes before it: a reader that waits need not
+    /// look at the window.
     TCP_AHEAD = 10, Once;
     /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
     RSOCKET = 12, Born;

@@ -108,7 +108,8 @@ states! {
         Kernel = 0,
         /// From TCP, by our non-blocking calls; earlier callers may still be inside the kernel.
         Asked = 1,
-        /// Nobody is inside the kernel and the sender was told: TCP up to the cut, then the device.
+        /// Nobody is inside the kernel and the sender was told: TCP up to the switch offset, then
+        /// the device.
         Acknowledged = 2,
         /// From the device alone.
         Device = 3,
@@ -124,8 +125,8 @@ states! {
         Paired = 0,
         /// No thread of any owner is inside the kernel on it.
         KernelEmpty = 1,
-        /// All bytes before the cut were taken from TCP.
-        CutReached = 2,
+        /// All bytes before the switch offset were taken from TCP.
+        SwitchReached = 2,
         /// The sender's end mark was reached, or this side wants to go back.
         Return = 3,
     }
@@ -139,7 +140,7 @@ impl ReceiveMode {
         match (self, event) {
             (Self::Kernel, E::Paired) => Some(Self::Asked),
             (Self::Asked, E::KernelEmpty) => Some(Self::Acknowledged),
-            (Self::Acknowledged, E::CutReached) => Some(Self::Device),
+            (Self::Acknowledged, E::SwitchReached) => Some(Self::Device),
             (_, E::Return) => Some(Self::Returned),
             _ => None,
         }
@@ -160,7 +161,7 @@ states! {
         Kernel = 0,
         /// Into TCP, by our non-blocking calls; earlier callers may still be inside the kernel.
         Asked = 1,
-        /// Into the device; the cut was published.
+        /// Into the device; the switch offset was published.
         Device = 2,
         /// Into TCP again, for good, once what the peer did not read is sent there too.
         Returned = 3,
@@ -172,8 +173,9 @@ states! {
     SendEvent {
         /// The receiver acknowledged the direction.
         Acknowledged = 0,
-        /// No thread of any owner is inside the kernel on it, and the cut was fixed and published.
-        CutPublished = 1,
+        /// No thread of any owner is inside the kernel on it, and the switch offset was fixed and
+        /// published.
+        SwitchPublished = 1,
         /// This side or the peer wants to go back.
         Return = 2,
     }
@@ -186,7 +188,7 @@ impl SendMode {
         use SendEvent as E;
         match (self, event) {
             (Self::Kernel, E::Acknowledged) => Some(Self::Asked),
-            (Self::Asked, E::CutPublished) => Some(Self::Device),
+            (Self::Asked, E::SwitchPublished) => Some(Self::Device),
             (_, E::Return) => Some(Self::Returned),
             _ => None,
         }
@@ -255,7 +257,7 @@ Kernel + Paired -> Asked
 Kernel + Return -> Returned
 Asked + KernelEmpty -> Acknowledged
 Asked + Return -> Returned
-Acknowledged + CutReached -> Device
+Acknowledged + SwitchReached -> Device
 Acknowledged + Return -> Returned
 Device + Return -> Returned
 Returned + Return -> Returned
@@ -264,7 +266,7 @@ Returned + Return -> Returned
         let expected = "\
 Kernel + Acknowledged -> Asked
 Kernel + Return -> Returned
-Asked + CutPublished -> Device
+Asked + SwitchPublished -> Device
 Asked + Return -> Returned
 Device + Return -> Returned
 Returned + Return -> Returned

@@ -209,9 +209,12 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u
         Back::Nothing => None,
         Back::Bytes(n) => {
             // A loopback connection has carried nothing before.
-            let cut =
-                if s.has(flag::BRIDGED) { Some(0) } else { handover_state::cut(&ends.incoming) };
-            cut.map(|cut| cut.saturating_add(n as u64))
+            let switch_offset = if s.has(flag::BRIDGED) {
+                Some(0)
+            } else {
+                handover_state::switch_offset(&ends.incoming)
+            };
+            switch_offset.map(|switch_offset| switch_offset.saturating_add(n as u64))
         }
         Back::Lost => {
             if matches!(reason, Reason::Executed | Reason::PassedAway | Reason::OddUse) {
@@ -233,7 +236,8 @@ enum Back {
     Lost,
 }
 
-/// Tells the peer what was taken of the device; before the cut was reached, that is nothing.
+/// Tells the peer what was taken of the device; before the switch offset was reached, that is
+/// nothing.
 fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back {
     let (s, ends) = (guard.s, guard.ends);
     let mut state = *guard.view();

@@ -54,12 +54,12 @@ fn before_the_channel(s: &Slot, fd: RawFd, ends: &Ends) -> Option<u64> {
     if s.receive_mode() != ReceiveMode::Acknowledged {
         return Some(0);
     }
-    let cut = handover_state::cut(&ends.incoming)?;
+    let switch_offset = handover_state::switch_offset(&ends.incoming)?;
     match counters::taken(fd) {
-        Ok(taken) => Some(cut.saturating_sub(taken.bytes)),
+        Ok(taken) => Some(switch_offset.saturating_sub(taken.bytes)),
         // Both directions have ended, or it was reset.
         Err(Errno::NOTCONN) => {
-            counters::left_at_the_end(fd, cut).ok().map(Option::unwrap_or_default)
+            counters::left_at_the_end(fd, switch_offset).ok().map(Option::unwrap_or_default)
         }
         Err(_) => None,
     }

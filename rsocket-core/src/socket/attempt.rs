@@ -1,5 +1,5 @@
-//! One attempt to receive, under the receive lock: TCP's bytes up to the cut, and the device's
-//! after it (`life-of-a-connection §4`).
+//! One attempt to receive, under the receive lock: TCP's bytes up to the switch offset, and the
+//! device's after it (`life-of-a-connection §4`).
 //!
 //! Must not know how long the call waits. Entry point: [`attempt`].
 
@@ -7,12 +7,12 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::boundary::{
-    behind_the_end, by_kernel, has_failed, is_over, own_end, peek_behind_the_cut, the_end,
+    behind_the_end, by_kernel, has_failed, is_over, own_end, peek_behind_the_switch, the_end,
 };
 use super::bypass::{self, quiet};
 use super::call::Call;
-use super::cut::bytes_ahead;
 use super::returned::follow;
+use super::switch_offset::bytes_ahead;
 use super::taking::{Got, copying, from_kernel, take_messages};
 use super::{asking, hints, tcp_anchored, verdict};
 use crate::bridge::Unconnected;
@@ -71,7 +71,7 @@ pub(super) fn attempt(
     let got = match before {
         _ if deadline.cut_short() => Err(Errno::INTR),
         ReceiveMode::Asked | ReceiveMode::Acknowledged => switching(&mut guard, call, to),
-        ReceiveMode::Device => after_the_cut(&mut guard, call, to),
+        ReceiveMode::Device => after_the_switch(&mut guard, call, to),
         ReceiveMode::Kernel | ReceiveMode::Returned => by_kernel(s, fd, to, flags),
     };
     if flags & libc::MSG_WAITALL != 0 {
@@ -130,7 +130,7 @@ fn switching(
 ) -> Result<Got, Errno> {
     // Asked before the words are looked at: what the bridge brought before it broke is there then.
     let lost = call.s.has(flag::LOST);
-    match up_to_the_cut(guard, call, to) {
+    match up_to_the_switch(guard, call, to) {
         // Where TCP was left, or whether, nobody will say any more.
         Ok(Got::Nothing) if lost => Err(pending::take(call.s, Errno::CONNRESET)),
         got => got,
@@ -165,11 +165,11 @@ fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
     Errno::CONNRESET
 }
 
-/// No cut was seen. What TCP has is looked at first and the cut after it: on one host a cut is
-/// published before any byte that follows it can come by TCP (from a sender that has gone back
-/// already), and before FIN. Between hosts FIN may be here before the word of the cut
-/// ([`tcp_anchored`]).
-fn before_the_cut(
+/// No switch offset was seen. What TCP has is looked at first and the switch offset after it: on
+/// one host a switch offset is published before any byte that follows it can come by TCP (from a
+/// sender that has gone back already), and before FIN. Between hosts FIN may be here before the
+/// word of the switch offset ([`tcp_anchored`]).
+fn before_the_switch(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
@@ -183,8 +183,8 @@ fn before_the_cut(
     let ending = if waiting == 0 { kernel::ending(fd) } else { Ending::Bytes };
     // At an urgent byte nothing seems to wait. Its sender leaves TCP no more.
     let stays = waiting == 0 && counters::at_mark(fd)?;
-    if handover_state::cut(&ends.incoming).is_some() {
-        return up_to_the_cut(guard, call, to);
+    if handover_state::switch_offset(&ends.incoming).is_some() {
+        return up_to_the_switch(guard, call, to);
     }
     match ending {
         Ending::Bytes if stays => from_kernel(s, fd, to, usize::MAX, flags),
@@ -204,29 +204,30 @@ fn before_the_cut(
     }
 }
 
-/// Before the cut is reached: TCP has the bytes.
-fn up_to_the_cut(
+/// Before the switch offset is reached: TCP has the bytes.
+fn up_to_the_switch(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
 ) -> Result<Got, Errno> {
     let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
-    // Acquire: pairs with the sender's release of the cut; all of its bytes before N are in TCP.
-    let Some(n) = handover_state::cut(&ends.incoming) else {
-        return before_the_cut(guard, call, to);
+    // Acquire: pairs with the sender's release of the switch offset; all of its bytes before N are
+    // in TCP.
+    let Some(n) = handover_state::switch_offset(&ends.incoming) else {
+        return before_the_switch(guard, call, to);
     };
     let before = to.done();
     if let Some(got) = tcps_share(guard, call, to, n)? {
         return Ok(got);
     }
-    match s.receive_mode().after(ReceiveEvent::CutReached) {
+    match s.receive_mode().after(ReceiveEvent::SwitchReached) {
         Some(mode) => s.set_receive_mode(mode),
         // Asked: the sender cut without our acknowledgement.
         None => return Err(broken(s, fd, "the sender has switched unasked")),
     }
     stats::add(Counter::SwitchedReceiving, 1);
     if to.done() == before {
-        return after_the_cut(guard, call, to);
+        return after_the_switch(guard, call, to);
     }
     // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
     let mut taking = guard.receiver().take();
@@ -269,11 +270,11 @@ fn tcps_share(
             Ok(Got::End) if counters::tcp_state(fd) == Ok(state::CLOSE) => {
                 return Err(Errno::CONNRESET);
             }
-            // The stream ended before the cut that its sender fixed: bytes are missing.
+            // The stream ended before the switch offset that its sender fixed: bytes are missing.
             Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
             Ok(Got::Bytes(k)) if k == left && flags & libc::MSG_PEEK == 0 => {}
             Ok(Got::Bytes(k)) if k == left => {
-                return Ok(Some(Got::Bytes(k + peek_behind_the_cut(guard, to, flags))));
+                return Ok(Some(Got::Bytes(k + peek_behind_the_switch(guard, to, flags))));
             }
             got if to.done() > before => {
                 if let Err(e) = got {
@@ -304,9 +305,9 @@ fn at_a_glance(guard: &RecvGuard<'_>, call: &Call<'_>, to: &mut Cursor<'_>) -> O
     (quiet_now && !asks()).then_some(Got::Nothing)
 }
 
-/// After the cut: the device has the bytes.
+/// After the switch offset: the device has the bytes.
 #[inline(always)]
-fn after_the_cut(
+fn after_the_switch(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
@@ -420,7 +421,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
     }
     match kernel::ending(fd) {
         // TCP's word may overtake the device's: the end of the stream is what the bridge says, and
-        // bytes beyond the cut are those of a sender whose way back is still to be heard of.
+        // bytes beyond the offset are those of a sender whose way back is still to be heard of.
         Ending::Fin if s.has(flag::TCP_ANCHORED) => {
             if !s.has(flag::FIN_FIRST) {
                 s.set(flag::FIN_FIRST);
@@ -430,7 +431,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
         Ending::Bytes if s.has(flag::TCP_ANCHORED) => Ok(Silence::Nothing),
         Ending::Open => Ok(Silence::Nothing),
         Ending::Fin => Ok(Silence::LookAgain),
-        // Bytes beyond the cut: only right when the sender has gone back, which it says first.
+        // Bytes beyond the offset: only right when the sender has gone back, which it says first.
         Ending::Bytes if handover_state::end(&ends.incoming).is_some() => Ok(Silence::Nothing),
         Ending::Bytes => Err(broken(s, fd, "TCP has bytes behind the switch")),
         Ending::Failed(e) if ends.incoming.poll_data(at.data_position).is_some() => {

@@ -2,8 +2,8 @@
 //! gets from one call all that is there.
 //!
 //! Must not know how a boundary came to be. Entry points, for who holds the receive lock:
-//! [`is_over`], [`behind_the_end`], [`peek_behind_the_cut`], [`by_kernel`]; and where the stream is
-//! over [`the_end`], [`own_end`].
+//! [`is_over`], [`behind_the_end`], [`peek_behind_the_switch`], [`by_kernel`]; and where the stream
+//! is over [`the_end`], [`own_end`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -38,9 +38,9 @@ pub(super) fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i3
     }
 }
 
-/// TCP's last bytes before the cut were peeked at: what the window has follows them. Nothing of it
-/// is taken.
-pub(super) fn peek_behind_the_cut(
+/// TCP's last bytes before the switch offset were peeked at: what the window has follows them.
+/// Nothing of it is taken.
+pub(super) fn peek_behind_the_switch(
     guard: &mut RecvGuard<'_>,
     to: &mut Cursor<'_>,
     flags: i32,

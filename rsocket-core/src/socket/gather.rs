@@ -1,5 +1,5 @@
-//! A call that looks at more than one carrier has: TCP's bytes before the cut, the window's, and
-//! TCP's again behind the window's last one.
+//! A call that looks at more than one carrier has: TCP's bytes before the switch offset, the
+//! window's, and TCP's again behind the window's last one.
 //!
 //! It takes nothing, so each look begins with the first byte again, and unread bytes of TCP's hide
 //! from poll(2) what comes behind them. Must not know who looks, or how long. Entry points:
@@ -9,7 +9,7 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::cut::{all_here, bytes_ahead};
+use super::switch_offset::{all_here, bytes_ahead};
 use crate::channel::guard::RecvGuard;
 use crate::channel::unread::{in_window, no_more_fits};
 use crate::channel::{handover_state, link};
@@ -22,9 +22,9 @@ use crate::sys::{self, sandbox};
 /// How soon a sleeper looks again whom nobody wakes for what it waits for, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
-/// Continues a look that has found TCP's bytes before the cut, and the window's, with what TCP has
-/// behind the window's last byte: the sender has gone back already. `to` are all the buffers, of
-/// which the cursor has used up what was found.
+/// Continues a look that has found TCP's bytes before the switch offset, and the window's, with
+/// what TCP has behind the window's last byte: the sender has gone back already. `to` are all the
+/// buffers, of which the cursor has used up what was found.
 ///
 /// Stays a function: its lists are no part of the frame of every receive.
 #[inline(never)]
@@ -49,14 +49,15 @@ pub(super) fn behind_the_window(
     }
 }
 
-/// How many bytes TCP has before the cut, if they and the window's last ones are the `found`.
+/// How many bytes TCP has before the switch offset, if they and the window's last ones are the
+/// `found`.
 fn ahead_of_all(guard: &RecvGuard<'_>, fd: RawFd, found: usize) -> Option<usize> {
     let (s, ends, state) = (guard.s, guard.ends, guard.view());
-    let cut = handover_state::cut(&ends.incoming)
+    let switch_offset = handover_state::switch_offset(&ends.incoming)
         .filter(|_| s.receive_mode() == ReceiveMode::Acknowledged)?;
     let here = in_window(state, ends);
     let all = handover_state::end(&ends.incoming) == Some(state.total().wrapping_add(here as u64));
-    let ahead = bytes_ahead(fd, ends, cut).ok()??;
+    let ahead = bytes_ahead(fd, ends, switch_offset).ok()??;
     (all && ahead.checked_add(here) == Some(found)).then_some(ahead)
 }
 
@@ -97,7 +98,7 @@ pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
         drop(guard);
         let tcp_has_its_part = || {
             mode == ReceiveMode::Device
-                || handover_state::cut(&ends.incoming).is_some_and(|n| all_here(fd, n))
+                || handover_state::switch_offset(&ends.incoming).is_some_and(|n| all_here(fd, n))
         };
         if full && tcp_has_its_part() {
             return true;

@@ -288,8 +288,9 @@ fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
 }
 
 fn unread_at_close(s: &Slot) -> bool {
-    // Acknowledged: nothing was read yet, and there may be something behind a cut that nobody
-    // looked at. (What is before the cut is unread in TCP, of which the kernel knows.)
+    // Acknowledged: nothing was read yet, and there may be something behind a switch offset that
+    // nobody looked at. (What is before the switch offset is unread in TCP, of which the kernel
+    // knows.)
     if !matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged) {
         return false;
     }

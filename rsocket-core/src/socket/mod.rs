@@ -36,7 +36,6 @@ mod bypass;
 pub mod call;
 #[cfg(test)]
 mod closing_tests;
-mod cut;
 mod evidence;
 pub mod file;
 #[cfg(test)]
@@ -64,6 +63,7 @@ mod short;
 pub mod soon;
 pub mod splice;
 pub mod stamps;
+mod switch_offset;
 mod switching;
 pub mod taking;
 mod tcp_anchored;

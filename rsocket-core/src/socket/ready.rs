@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::hints::{data_waiting, progress, room_waiting};
-use super::{asking, cut, reader, rest, returned, tcp_anchored, verdict};
+use super::{asking, reader, rest, returned, switch_offset, tcp_anchored, verdict};
 use crate::channel::link::{self, Ends};
 use crate::channel::unread::{end_is_ahead, end_is_next};
 use crate::channel::waiters::disarm;
@@ -120,7 +120,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     }
     match receive_mode {
         ReceiveMode::Device => look.add(received(id, s, fd, ends.as_ref())),
-        ReceiveMode::Acknowledged => look.add(before_the_cut(s, fd, ends.as_ref())),
+        ReceiveMode::Acknowledged => look.add(before_the_switch(s, fd, ends.as_ref())),
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => look.ask |= Events::IN,
     }
     if s.has(flag::PEER_FIN) && !s.has(flag::BRIDGED) && !look.ready.contains(Events::RDHUP) {
@@ -180,7 +180,7 @@ fn hand_over(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
         returned::follow_back(id, s, fd, ends);
     }
     if s.has(flag::FIN_FIRST) && s.receive_mode() == ReceiveMode::Acknowledged {
-        cut::pass_the_cut(s, fd, ends);
+        switch_offset::pass_the_switch(s, fd, ends);
     }
 }
 
@@ -209,14 +209,17 @@ fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
 }
 
 /// What there is to receive while TCP has the next bytes and the window those behind them.
-fn before_the_cut(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
+fn before_the_switch(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     let mut look = Look::default();
     let bridge_says = s.has(flag::FIN_FIRST) && ends.is_some();
     if !bridge_says {
-        // Before the cut the kernel knows, even if the window has its first bytes already.
+        // Before the switch offset the kernel knows, even if the window has its first bytes
+        // already.
         look.ask |= Events::IN;
     }
-    let next = |e| data_waiting(s, e) && cut::at_the_cut(s, fd, e) || rest::is_enough(s, fd, e);
+    let next = |e| {
+        data_waiting(s, e) && switch_offset::at_the_switch(s, fd, e) || rest::is_enough(s, fd, e)
+    };
     if ends.is_some_and(next) {
         look.ready |= Events::IN;
     }
@@ -348,6 +351,6 @@ pub fn arm_edge(s: &Slot, seen: u64, waker: u64, mark: bool) -> bool {
 
 /// How much of the stream TCP had carried when it went to the device, in the terms of
 /// [`counters::arrived`].
-pub fn cut(s: &Slot) -> u64 {
-    link::ends(s).and_then(|ends| handover_state::cut(&ends.incoming)).unwrap_or(0)
+pub fn switch_offset(s: &Slot) -> u64 {
+    link::ends(s).and_then(|ends| handover_state::switch_offset(&ends.incoming)).unwrap_or(0)
 }

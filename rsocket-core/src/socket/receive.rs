@@ -1,6 +1,6 @@
 //! Receiving on a connection that is not plain TCP any more.
 //!
-//! The bytes of a direction come from TCP up to the cut and from the device after it
+//! The bytes of a direction come from TCP up to the switch offset and from the device after it
 //! (`life-of-a-connection §4`). Each attempt ([`super::attempt`]) runs under the receive lock and
 //! never sleeps; waiting is done by [`super::wait`] with no lock held.
 

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use super::cut;
+use super::switch_offset;
 use crate::channel::link::{self, Ends};
 use crate::channel::{handover_state, unread};
 use crate::conn::machine::ReceiveMode;
@@ -38,7 +38,7 @@ fn is_ahead(s: &Slot, ends: &Ends) -> bool {
     s.low_water.load(Ordering::Relaxed) > 1
         && !s.has(flag::BRIDGED)
         && s.receive_mode() == ReceiveMode::Acknowledged
-        && handover_state::cut(&ends.incoming).is_some()
+        && handover_state::switch_offset(&ends.incoming).is_some()
 }
 
 /// Before the switch: whether TCP's bytes and the window's, which follow them, are together as many
@@ -47,7 +47,9 @@ pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || !is_ahead(s, ends) {
         return false;
     }
-    if !handover_state::cut(&ends.incoming).is_some_and(|n| cut::all_here(fd, n)) {
+    if !handover_state::switch_offset(&ends.incoming)
+        .is_some_and(|n| switch_offset::all_here(fd, n))
+    {
         return false;
     }
     let Some(here) = unread::in_window_now(s, ends) else { return false };

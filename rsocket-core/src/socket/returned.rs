@@ -14,13 +14,14 @@ use crate::conn::slot::{Slot, SlotId};
 use crate::host::kernel;
 
 /// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody
-/// takes the sender's mark for something to read. One that says so without a cut has never left.
+/// takes the sender's mark for something to read. One that says so without a switch offset has
+/// never left.
 pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     let on_device = || s.receive_mode() == ReceiveMode::Device;
-    // The end before the cut, which is published first.
+    // The end before the switch offset, which is published first.
     let stays = || {
         s.receive_mode() == ReceiveMode::Acknowledged
-            && handover_state::cut(&ends.incoming).is_none()
+            && handover_state::switch_offset(&ends.incoming).is_none()
     };
     if !(on_device() || stays()) {
         return;

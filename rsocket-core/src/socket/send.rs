@@ -1,8 +1,8 @@
 //! Sending on a connection that is not plain TCP any more.
 //!
-//! Bytes go into TCP until the cut, into the device after it (`life-of-a-connection §4`). Each
-//! attempt runs under the send lock and never sleeps; what it accepted is in the peer's memory when
-//! it returns, whatever happens to this process.
+//! Bytes go into TCP until the switch offset, into the device after it (`life-of-a-connection §4`).
+//! Each attempt runs under the send lock and never sleeps; what it accepted is in the peer's memory
+//! when it returns, whatever happens to this process.
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -243,7 +243,7 @@ fn attempt_locked(
 ) -> Result<(), Errno> {
     let s = guard.s;
     if s.send_mode() == SendMode::Asked {
-        cut(guard, fd)?;
+        fix_switch_offset(guard, fd)?;
     }
     match s.send_mode() {
         SendMode::Device => {
@@ -321,7 +321,7 @@ fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
 
 /// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send.
 /// Doubt leaves the direction on TCP for good.
-pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+pub(crate) fn fix_switch_offset(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
     let (s, ends) = (guard.s, guard.ends);
     // SeqCst: pairs with enter_send, which counts itself in and then looks at the mode.
     if s.inside_send.load(Ordering::SeqCst) != 0 || s.has(flag::WRITE_SHUT) {
@@ -332,10 +332,10 @@ pub(crate) fn cut(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
     }
     match counters::put(fd, s.has(flag::CONNECTING)) {
         Ok(n) => {
-            if let Some(mode) = s.send_mode().after(SendEvent::CutPublished) {
-                // The cut first: whoever finds it without its mode, after our death, sets the mode
-                // (guard::repair_send).
-                handover_state::publish_cut(&ends.outgoing, n);
+            if let Some(mode) = s.send_mode().after(SendEvent::SwitchPublished) {
+                // The switch offset first: whoever finds it without its mode, after our death, sets
+                // the mode (guard::repair_send).
+                handover_state::publish_switch_offset(&ends.outgoing, n);
                 s.set_send_mode(mode);
                 stats::add(Counter::SwitchedSending, 1);
             }

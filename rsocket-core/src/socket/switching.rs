@@ -72,7 +72,7 @@ pub(super) fn receiver(s: &Slot) -> Option<Word> {
     let ends = attached(s).filter(|_| waits)?;
     let (cpu, has_come) = (
         |ends: &Ends| handover_state::sender_cpu(&ends.incoming),
-        |ends: &Ends| handover_state::cut(&ends.incoming).is_some(),
+        |ends: &Ends| handover_state::switch_offset(&ends.incoming).is_some(),
     );
     Word { ends, learnt: &RECEIVING, cpu, has_come }.if_new()
 }

@@ -1,6 +1,6 @@
 //! Taking bytes from TCP and messages from the channel, wherever the stream goes on afterwards.
 //!
-//! Must not know of the cut. Entry points: [`from_kernel`], [`take_messages`].
+//! Must not know of the switch offset. Entry points: [`from_kernel`], [`take_messages`].
 
 use std::os::fd::RawFd;
 

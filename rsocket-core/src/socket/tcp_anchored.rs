@@ -2,12 +2,12 @@
 //!
 //! FIN overtakes what the bridges carry: bytes, their end, and the word by which a sender says
 //! where it has left TCP. A receiver that has acknowledged that its direction may leave TCP
-//! believes FIN only when a bridge has said what it means: a cut (then the bytes behind it come
-//! first), an end in the ring or an end mark without a cut (then the sender has never left TCP), or
-//! that the connection is lost. Every sender says one of these whatever its mode
-//! ([`crate::bridge::meeting::say_shutdown`], [`crate::channel::switch::stay`], the farewell of its
-//! bridge), and one that ends without a word breaks the pair of the bridges. Must not know locks or
-//! sleeping. Entry points: [`fin_is_the_end`], [`heard`], [`ready`].
+//! believes FIN only when a bridge has said what it means: a switch offset (then the bytes behind
+//! it come first), an end in the ring or an end mark without a switch offset (then the sender has
+//! never left TCP), or that the connection is lost. Every sender says one of these whatever its
+//! mode ([`crate::bridge::meeting::say_shutdown`], [`crate::channel::switch::stay`], the farewell
+//! of its bridge), and one that ends without a word breaks the pair of the bridges. Must not know
+//! locks or sleeping. Entry points: [`fin_is_the_end`], [`heard`], [`ready`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -24,7 +24,7 @@ use crate::host::events::Events;
 /// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the
 /// stream. Between hosts it overtakes what the bridges carry. A sender that was told that it may
 /// leave TCP may have done so, and its FIN means nothing until its bridge has said where; or that
-/// it has not, by an end in the ring without a cut, or by an end mark without one.
+/// it has not, by an end in the ring without a switch offset, or by an end mark without one.
 pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     // The mode after FIN was seen: a sender that was not told before it sent FIN has cut nothing.
     if !s.has(flag::TCP_ANCHORED)
@@ -33,9 +33,9 @@ pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     {
         return true;
     }
-    // The words before the cut: it was published before them.
+    // The words before the switch offset: it was published before them.
     let said = end_is_next(s, ends) || handover_state::end(&ends.incoming).is_some();
-    said && handover_state::cut(&ends.incoming).is_none()
+    said && handover_state::switch_offset(&ends.incoming).is_none()
 }
 
 /// FIN overtakes what is still on its way by the device, the word that there is such a thing
@@ -79,9 +79,9 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
     if fin_is_the_end(s, ends) {
         return Events::IN | Events::RDHUP;
     }
-    // TCP has given all that it will: with the cut known it is the window's turn, which whoever has
-    // the descriptor finds out (`receive::pass_the_cut`).
-    let turn = s.has(flag::FIN_FIRST) && handover_state::cut(&ends.incoming).is_some();
+    // TCP has given all that it will: with the switch offset known it is the window's turn, which
+    // whoever has the descriptor finds out (`receive::pass_the_switch`).
+    let turn = s.has(flag::FIN_FIRST) && handover_state::switch_offset(&ends.incoming).is_some();
     if turn { Events::IN } else { Events::empty() }
 }
 

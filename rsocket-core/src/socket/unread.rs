@@ -4,7 +4,7 @@
 
 use std::os::fd::RawFd;
 
-use super::cut::all_here;
+use super::switch_offset::all_here;
 use crate::channel::guard::RecvGuard;
 use crate::channel::link;
 use crate::channel::unread::in_window;
@@ -13,7 +13,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
 use crate::{bridge, channel::handover_state, pairing};
 
-/// Bytes that could be received now: TCP's before the cut, plus the window's.
+/// Bytes that could be received now: TCP's before the switch offset, plus the window's.
 #[must_use]
 pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     pairing::advance(id, s, fd);
@@ -29,7 +29,9 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     let here = |n| all_here(fd, n);
     let follows = match mode {
         ReceiveMode::Device => true,
-        ReceiveMode::Acknowledged => handover_state::cut(&ends.incoming).is_some_and(here),
+        ReceiveMode::Acknowledged => {
+            handover_state::switch_offset(&ends.incoming).is_some_and(here)
+        }
         _ => false,
     };
     if !follows {

@@ -14,7 +14,7 @@ use crate::conn::slot::{SlotId, flag};
 use crate::errno::Errno;
 
 /// Whether the device has bytes for the receiver, which stand before whatever the kernel has after
-/// the cut: the next byte is not the urgent one, whatever the kernel says of the mark.
+/// the switch offset: the next byte is not the urgent one, whatever the kernel says of the mark.
 #[must_use]
 pub fn stands_before_mark(id: SlotId) -> bool {
     let Some(s) = slot(id) else { return false };

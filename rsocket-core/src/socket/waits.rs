@@ -172,7 +172,7 @@ pub fn progress(id: SlotId) -> Progress {
 #[must_use]
 pub fn arrived(id: SlotId, fd: RawFd, before: bool) -> u64 {
     let Some(s) = slot(id) else { return 0 };
-    if before { ready::cut(s) } else { counters::arrived(fd).unwrap_or(0) }
+    if before { ready::switch_offset(s) } else { counters::arrived(fd).unwrap_or(0) }
 }
 
 /// Whether the end of the stream came by the device, whatever is unread before it.

@@ -155,7 +155,7 @@ impl World {
     pub fn paired_on_device(classes: &[RecvParams; 2]) -> Arc<Self> {
         let world = Self::new(classes);
         handover_state::acknowledge(&world.ring);
-        handover_state::publish_cut(&world.ring, 0);
+        handover_state::publish_switch_offset(&world.ring, 0);
         world.from.set_send_mode(SendMode::Device);
         world.to.set_receive_mode(ReceiveMode::Device);
         world

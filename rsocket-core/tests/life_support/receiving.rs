@@ -135,7 +135,7 @@ impl Me<'_> {
         }
         self.take_receive()?;
         let answer = match self.world.to.receive_mode() {
-            ReceiveMode::Asked | ReceiveMode::Acknowledged => self.up_to_the_cut(want)?,
+            ReceiveMode::Asked | ReceiveMode::Acknowledged => self.up_to_the_switch(want)?,
             ReceiveMode::Device => self.from_device(want)?,
             ReceiveMode::Kernel | ReceiveMode::Returned => self.from_kernel(want),
         };
@@ -143,12 +143,12 @@ impl Me<'_> {
         Ok(answer)
     }
 
-    pub(super) fn up_to_the_cut(&self, want: usize) -> Lived<Answer> {
+    pub(super) fn up_to_the_switch(&self, want: usize) -> Lived<Answer> {
         let (w, s) = (self.world, self.world.to);
-        let cut = handover_state::cut(&w.ring);
+        let switch_offset = handover_state::switch_offset(&w.ring);
         self.step()?;
-        let Some(n) = cut else {
-            return self.before_the_cut(want);
+        let Some(n) = switch_offset else {
+            return self.before_the_switch(want);
         };
         let taken = w.tcp(|t| t.taken);
         if taken > n {
@@ -160,7 +160,7 @@ impl Me<'_> {
                 answer => answer,
             });
         }
-        match s.receive_mode().after(ReceiveEvent::CutReached) {
+        match s.receive_mode().after(ReceiveEvent::SwitchReached) {
             Some(mode) => s.set_receive_mode(mode),
             None => return Ok(self.broken("cut without acknowledgement")),
         }
@@ -168,13 +168,13 @@ impl Me<'_> {
         self.from_device(want)
     }
 
-    /// As `receive::before_the_cut`.
-    pub(super) fn before_the_cut(&self, want: usize) -> Lived<Answer> {
+    /// As `receive::before_the_switch`.
+    pub(super) fn before_the_switch(&self, want: usize) -> Lived<Answer> {
         let w = self.world;
         let (waiting, fin) = w.tcp(|t| (t.queue.len(), t.fin));
         self.step()?;
-        if handover_state::cut(&w.ring).is_some() {
-            return self.up_to_the_cut(want);
+        if handover_state::switch_offset(&w.ring).is_some() {
+            return self.up_to_the_switch(want);
         }
         match waiting {
             0 if fin => Ok(Answer::End),

@@ -114,7 +114,7 @@ impl Me<'_> {
     pub(super) fn attempt_send_locked(&self, bytes: &[u8]) -> Lived<usize> {
         let s = self.world.from;
         if s.send_mode() == SendMode::Asked {
-            self.cut()?;
+            self.switch_offset()?;
         }
         match s.send_mode() {
             SendMode::Device if handover_state::return_wanted(&self.world.ring).is_none() => {
@@ -132,8 +132,8 @@ impl Me<'_> {
         }
     }
 
-    /// As `send::cut`.
-    pub(super) fn cut(&self) -> Lived<()> {
+    /// As `send::switch_offset`.
+    pub(super) fn switch_offset(&self) -> Lived<()> {
         let (w, s) = (self.world, self.world.from);
         if s.inside_send.load(SeqCst) != 0 {
             return Ok(());
@@ -145,8 +145,8 @@ impl Me<'_> {
         self.step()?;
         let n = w.tcp(|t| t.put);
         self.step()?;
-        if let Some(mode) = s.send_mode().after(SendEvent::CutPublished) {
-            handover_state::publish_cut(&w.ring, n);
+        if let Some(mode) = s.send_mode().after(SendEvent::SwitchPublished) {
+            handover_state::publish_switch_offset(&w.ring, n);
             self.step()?;
             s.set_send_mode(mode);
         }

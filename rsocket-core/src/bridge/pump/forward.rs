@@ -75,7 +75,7 @@ impl<Q: QueuePair> Pump<Q> {
         // Short messages that had to wait go together: the peer sees a stream.
         let len = len + self.port.behind(GATHERED.saturating_sub(len));
         let most = len.min(self.pair.staging_room());
-        if most == 0 || !self.cut_told() {
+        if most == 0 || !self.switch_offset_told() {
             return Ok(false);
         }
         let Some(post) = self.stream.next_data(ramp, most) else { return Ok(false) };

@@ -1,9 +1,9 @@
-//! How far a receiver is from the cut, the byte at which its direction left TCP
+//! How far a receiver is from the switch offset, the byte at which its direction left TCP
 //! (`life-of-a-connection §4`).
 //!
 //! Must not know what is read, or by whom. Entry points: [`bytes_ahead`], for who holds the receive
-//! lock; [`at_the_cut`] and [`all_here`], for who waits; [`pass_the_cut`], where nothing is left to
-//! be read before it.
+//! lock; [`at_the_switch`] and [`all_here`], for who waits; [`pass_the_switch`], where nothing is
+//! left to be read before it.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -35,8 +35,8 @@ pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize
         Ok(taken) => {
             Ok(n.checked_sub(taken).map(|left| usize::try_from(left).unwrap_or(usize::MAX)))
         }
-        // Both sides have ended. There may be bytes behind the cut already, of a sender that went
-        // back.
+        // Both sides have ended. There may be bytes behind the switch offset already, of a sender
+        // that went back.
         Err(Errno::NOTCONN) => {
             let left = counters::left_at_the_end(fd, n)?;
             Ok(left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)))
@@ -55,8 +55,8 @@ pub(super) fn all_here(fd: RawFd, n: u64) -> bool {
 /// Before the switch, with bytes in the window: whether they are next, that is, whether TCP's have
 /// all been read. Without a descriptor the answer is what was found last, and yes if nobody has
 /// looked.
-pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
-    let Some(n) = handover_state::cut(&ends.incoming) else { return false };
+pub(crate) fn at_the_switch(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
+    let Some(n) = handover_state::switch_offset(&ends.incoming) else { return false };
     // A low-water mark counts both together ([`super::rest::is_enough`]); if the window alone has
     // as much, so have both, as soon as TCP has its part.
     if s.low_water.load(Ordering::Relaxed) > 1 && fd >= 0 {
@@ -77,14 +77,14 @@ pub(crate) fn at_the_cut(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     !s.has(flag::TCP_AHEAD)
 }
 
-/// Beside a bridge TCP has given all that it will: once the cut is known the device is next, and
-/// only what it has brought is something to read.
-pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
-    let Some(n) = handover_state::cut(&ends.incoming) else { return };
+/// Beside a bridge TCP has given all that it will: once the switch offset is known the device is
+/// next, and only what it has brought is something to read.
+pub(crate) fn pass_the_switch(s: &Slot, fd: RawFd, ends: &Ends) {
+    let Some(n) = handover_state::switch_offset(&ends.incoming) else { return };
     let Some(guard) = RecvGuard::take(s, ends) else { return };
     let next = match s.receive_mode() {
         mode @ ReceiveMode::Acknowledged if bytes_ahead(fd, ends, n) == Ok(Some(0)) => {
-            mode.after(ReceiveEvent::CutReached)
+            mode.after(ReceiveEvent::SwitchReached)
         }
         _ => None,
     };
@@ -94,7 +94,7 @@ pub(crate) fn pass_the_cut(s: &Slot, fd: RawFd, ends: &Ends) {
     }
     drop(guard);
     if next.is_some() {
-        // As after a receive that reached the cut.
+        // As after a receive that reached the switch offset.
         ends.wake_own_readers();
     }
 }
