@@ -358,7 +358,7 @@ fn changes_under_a_sleeping_wait() {
         });
         assert!(!SETS.is_plain(ep.0));
         c.consume(1);
-        // And the way back.
+        // And the fallback.
         c.mode(Mode::Plain);
         while !ep.now().is_empty() {
             if events & (OUT | ET) == OUT {

@@ -107,7 +107,7 @@ fn urgent_data_are_told_as_tcp_tells_them() {
         &[Add(PRI), Mod(IN), Urge, Now, Soon, Mod(PRI | ET), Now, Now],
         &[Add(PRI), Urge, Now, Del, Now, Add(PRI), Now, Del, Take, Add(PRI), Now, Urge, Now],
         &[Add(PRI | ET), Del, Urge, Add(RDHUP), Now, Mod(RDHUP | PRI), Now],
-        // The way back is no edge, and loses none.
+        // The fallback is no edge, and loses none.
         &[Add(PRI | ET), Urge, Now, Between, Now, Soon, Take, Urge, Soon, Now],
         &[Add(PRI | ET), Urge, Between, Soon, Now, Soon],
         &[Add(PRI), Urge, Between, Now, Now, Take, Now],

@@ -27,7 +27,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     }
     let Some(mut guard) = SendGuard::take(s, &ends) else { return };
     let mode = s.send_mode();
-    // After a way back the end mark is the last word in the ring, and the rest is TCP's.
+    // After a fallback the end mark is the last word in the ring, and the rest is TCP's.
     if mode == SendMode::Device || s.has(flag::TCP_ANCHORED) && mode != SendMode::Returned {
         let mut sender = guard.sender();
         let first = sender.shut();

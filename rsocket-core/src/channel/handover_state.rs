@@ -55,12 +55,12 @@ pub fn want_end(d: &Direction) {
     let _ = d.sender().end.compare_exchange(0, RETURN, Ordering::Release, Ordering::Relaxed);
 }
 
-/// Whether neither side has said anything of a way back.
+/// Whether neither side has said anything of a fallback.
 pub fn is_undecided(d: &Direction) -> bool {
     d.sender().end.load(Ordering::Acquire) == 0
 }
 
-/// Receiver: whether either side has said anything of a way back. Relaxed: whoever goes by it asks
+/// Receiver: whether either side has said anything of a fallback. Relaxed: whoever goes by it asks
 /// again ([`end`]).
 #[inline(always)]
 pub fn is_decided(d: &Direction) -> bool {

@@ -27,7 +27,7 @@ pub const LOOKS_BEFORE_SHOWN: u32 = 4;
 const ENDED: u32 = 1 << 9;
 
 // Relaxed throughout: words for people, that order nothing. The word in the window is stored before
-// the mark by which the other end learns of the way back, whose release and acquire
+// the mark by which the other end learns of the fallback, whose release and acquire
 // (`handover_state`) bring it along.
 
 /// The option that is about to bring the connection back, or to keep it on TCP. The first one is

@@ -252,7 +252,7 @@ impl Slot {
     }
 
     /// Whether both directions are wholly on the device: what the kernel is to be asked will not
-    /// change any more, short of a way back.
+    /// change any more, short of a fallback.
     #[inline]
     #[must_use]
     pub fn is_settled(&self) -> bool {

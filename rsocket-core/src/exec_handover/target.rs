@@ -1,7 +1,7 @@
 //! Whether a program that is about to be executed will have this library in it.
 //!
 //! The answer "yes" must be right, since then connections stay where only the library can reach
-//! them; so anything unusual is a "no", which costs no more than the way back to TCP. Yes takes: a
+//! them; so anything unusual is a "no", which costs no more than the fallback to TCP. Yes takes: a
 //! program for the same dynamic linker as ours, not marked to change user, group or capabilities
 //! (the linker then ignores `LD_PRELOAD`), readable, perhaps behind `#!`; and an environment that
 //! names this very file and does not turn it off. If a connection on a device is inherited, the

@@ -1,6 +1,6 @@
 //! Back to TCP (`life-of-a-connection §5`).
 //!
-//! A way back is one-sided. For the bytes it sends, a side marks "the window ends at M, the rest is
+//! A fallback is one-sided. For the bytes it sends, a side marks "the window ends at M, the rest is
 //! TCP". For the bytes it receives, it asks the peer to set that mark at its next call, and reads
 //! up to it: what is in the channel is never lost, whatever becomes of the peer. Only where the
 //! next reader knows nothing of this library does it say how many bytes it took; the peer then
@@ -98,7 +98,7 @@ fn serve_own_returns() {
     });
 }
 
-/// Whether an earlier way back left the receiving direction on its device, and this one goes
+/// Whether an earlier fallback left the receiving direction on its device, and this one goes
 /// further.
 fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
     let receives = || matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged);
@@ -112,7 +112,7 @@ fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
     }
 }
 
-/// Between hosts the way back is the sender's alone: our bytes go by TCP from here on. What the
+/// Between hosts the fallback is the sender's alone: our bytes go by TCP from here on. What the
 /// peer sends stays on the device, where this process can still read it; a stranger to the bridge
 /// could not, and gets a reset.
 fn leave_bridge(s: &Slot, fd: RawFd, reason: Reason) {

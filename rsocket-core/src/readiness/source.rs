@@ -94,7 +94,7 @@ pub trait Source: Sync + 'static {
     }
     /// A set's waker was drained, and nothing is collected: it has to be woken again from here on.
     fn hear(&self) {}
-    /// Both directions are wholly on the device: `ask` stays empty until a way back.
+    /// Both directions are wholly on the device: `ask` stays empty until a fallback.
     fn settled(&self, slot: SlotId) -> bool;
     /// While this is some duration a waiter must look again after it at the latest.
     fn recheck_after(&self, slot: SlotId) -> Option<Duration>;

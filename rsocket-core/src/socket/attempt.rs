@@ -421,7 +421,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
     }
     match kernel::ending(fd) {
         // TCP's word may overtake the device's: the end of the stream is what the bridge says, and
-        // bytes beyond the offset are those of a sender whose way back is still to be heard of.
+        // bytes beyond the offset are those of a sender whose fallback is still to be heard of.
         Ending::Fin if s.has(flag::TCP_ANCHORED) => {
             if !s.has(flag::FIN_FIRST) {
                 s.set(flag::FIN_FIRST);

@@ -115,7 +115,7 @@ pub struct ReceiverLine {
 pub struct SenderLine {
     /// Bytes of the stream that went by TCP before this direction took over, plus 1.
     pub switch_offset: AtomicU64,
-    /// The way back to TCP, written once by whoever goes first: the sender, with the bytes of this
+    /// The fallback to TCP, written once by whoever goes first: the sender, with the bytes of this
     /// direction after which the rest goes by TCP, plus 1; or the receiver, with the bytes that it
     /// has read, plus 1, and the highest bit. Before that the receiver may set the highest bit
     /// alone: the sender is to go first.

@@ -2,7 +2,7 @@
 //!
 //! The member stays the device's, and has told that there is something to read; what comes by TCP
 //! behind that is news all the same. So the kernel's entry asks for it beside the device, as it
-//! does on the way back, and the count of what has come says whether what the kernel reports was
+//! does on the fallback, and the count of what has come says whether what the kernel reports was
 //! told before: an entry that is set anew reports what is there once more. Must not know what a
 //! member reports. Entry points: [`arrived`], [`is_news`], [`State::ask_beside`].
 #![forbid(unsafe_code)]

@@ -152,7 +152,7 @@ impl<S: Source> State<S> {
             return None;
         }
         let verdict = judge(source, member);
-        // A look that has found the way back asks the kernel.
+        // A look that has found the fallback asks the kernel.
         if !verdict.asks.is_empty() && source.mode_epoch(member.slot) != member.epoch {
             return self.consult_anew(source, index);
         }
@@ -166,7 +166,7 @@ impl<S: Source> State<S> {
         Some(verdict)
     }
 
-    /// The look itself has found the way back: what is the kernel's from here on its entry will
+    /// The look itself has found the fallback: what is the kernel's from here on its entry will
     /// say, once.
     #[cold]
     #[inline(never)]
@@ -341,7 +341,7 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// The way back: the kernel answers for the member again, as the program asked.
+    /// The fallback: the kernel answers for the member again, as the program asked.
     fn give_back(&mut self, source: &S, index: u32) {
         let Some(member) = self.get_mut(index) else { return };
         if member.entry == Entry::Program {
