@@ -1,4 +1,5 @@
-//! Carrying out the pairing of two ends: offer, knock, answer, welcome (`life-of-a-connection §3`).
+//! Carrying out the pairing of two ends: offer, hello, answer, hello-ack (`life-of-a-connection
+//! §3`).
 //!
 //! Every step is non-blocking and happens inside some hook of the program; one that finds nothing
 //! is tried again later, at growing distances. Two messages are exchanged, one each way, over an
@@ -39,7 +40,7 @@ use crate::sync::stack;
 use crate::sys::sandbox;
 use crate::sys::settle::Settle;
 use crate::{live_segment, sys};
-use greeting::{answer, finish, knock, knock_there};
+use greeting::{answer, finish, say_hello, say_hello_there};
 
 /// How many may be open at a time: each is a descriptor.
 const MAX_OFFERS: u32 = 64;
@@ -58,7 +59,7 @@ pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
         Phase::Paired => switch(id, s, fd),
         Phase::Refused => broken::insist(id, s, fd),
         Phase::Unconnected | Phase::Dialling => {}
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::HelloSent => {
             if fd >= 0 && retry::is_due(s) {
                 step(id, s, Some(fd));
             }
@@ -70,7 +71,7 @@ pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
 /// another one may close the connection, and open another, at any moment.
 pub fn advance_unasked(id: SlotId, s: &Slot) {
     let steps =
-        matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked);
+        matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::HelloSent);
     if steps && retry::is_due(s) {
         step(id, s, None);
     }
@@ -81,7 +82,7 @@ pub fn advance_unasked(id: SlotId, s: &Slot) {
 /// may close it meanwhile, so that no wait is on this alone.
 #[must_use]
 pub fn awaited(s: &Slot) -> RawFd {
-    let waits = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked);
+    let waits = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::HelloSent);
     if waits && s.has(flag::STRICT) && is_here(s) { s.pairing.fd() } else { -1 }
 }
 
@@ -93,7 +94,7 @@ pub fn has_come(s: &Slot) {
 /// Before a descriptor is closed whose connection goes on: a step that uses it comes to its end
 /// first.
 pub fn let_finish(s: &Slot) {
-    if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked) {
+    if matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::HelloSent) {
         drop(PairingGuard::take(s));
     }
 }
@@ -159,7 +160,7 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
             Phase::Young => begin(id, &held, fd),
             Phase::Offered => greet(id, &held, fd),
             Phase::Greeted => answer(id, &held, fd, None),
-            Phase::Knocked => finish(id, &held, fd),
+            Phase::HelloSent => finish(id, &held, fd),
             Phase::Paired | Phase::Refused | Phase::Unconnected | Phase::Dialling => Ok(()),
         };
         match done {
@@ -223,7 +224,7 @@ fn begin_again(s: &PairingGuard<'_>, reason: Reason) -> bool {
 /// goes on with the connection after a fork or `exec`, who will begin again. It has not closed, or
 /// TCP would say so.
 fn is_handed_over(s: &Slot) -> bool {
-    !s.has(flag::STRICT) && matches!(s.phase(), Phase::Greeted | Phase::Knocked)
+    !s.has(flag::STRICT) && matches!(s.phase(), Phase::Greeted | Phase::HelloSent)
 }
 
 /// Whether the program may wait for the socket where no hook sees it: no call of its blocks, and
@@ -251,7 +252,7 @@ fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
         return if s.has(flag::CONNECTING) {
             offer(s, &tuple)
         } else {
-            knock((s, fd), &tuple, None, false)
+            say_hello((s, fd), &tuple, None, false)
         };
     }
     let peer = evidence::where_is(s, fd, &tuple)?;
@@ -275,7 +276,7 @@ fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
         return offer(s, &tuple);
     }
     let owner = if let Peer::Here(owner) = peer { Some(owner) } else { None };
-    knock((s, fd), &tuple, owner, owner.is_none() || !own)
+    say_hello((s, fd), &tuple, owner, owner.is_none() || !own)
 }
 
 /// Whether something is in the way, in this process or its fork group, that may pass; what stays
@@ -321,7 +322,7 @@ fn begin_elsewhere(
     if !known {
         return Err(Reason::NoHandshake);
     }
-    if connecting { offer_there(s, fd, tuple) } else { knock_there(s, fd, tuple) }
+    if connecting { offer_there(s, fd, tuple) } else { say_hello_there(s, fd, tuple) }
 }
 
 /// Where there is RDMA: whether the other end is looked for in the directory first.

@@ -249,7 +249,7 @@ fn no_arena_for_a_while() {
     let (client, server) = without(Resource::Fsize, || {
         loop {
             let (client, server) = ends(flag::STRICT);
-            assert_eq!([client.step(), server.step()], [Phase::Offered, Phase::Knocked]);
+            assert_eq!([client.step(), server.step()], [Phase::Offered, Phase::HelloSent]);
             // The hello has come with its sender.
             if client.step() == Phase::Paired {
                 attach(&client, &server);

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rsocket_core::attach::hello::{Knock, MESSAGE_MAX, Welcome};
+use rsocket_core::attach::hello::{Hello, HelloAck, MESSAGE_MAX};
 use rsocket_core::attach::rendezvous::{Offer, knock, name};
 use rsocket_core::attach::trust::{self, own_identity};
 use rsocket_core::channel::identity::{Id, forked, process_id};
@@ -62,13 +62,13 @@ fn a_whole_meeting() {
     assert_eq!(there.receive(&mut [0; MESSAGE_MAX], &mut none()), Err(ReceiveError::NothingYet));
     let me = Id::random().expect("id");
     let own = own_identity(server.as_raw_fd()).expect("identity");
-    there.send(Knock::new(me, own, 0).bytes(), &[]).expect("send");
+    there.send(Hello::new(me, own, 0).bytes(), &[]).expect("send");
 
     let here = offer.pick_up().expect("accept").expect("knocked");
     let (mut buf, mut fds) = ([0; MESSAGE_MAX], none());
     let got = here.receive(&mut buf, &mut fds).expect("message");
     assert_eq!(got.nfds, 0);
-    let message = Knock::parse(&buf[..got.len]).expect("a knock");
+    let message = Hello::parse(&buf[..got.len]).expect("a knock");
     let owner = trust::find(&tuple(&client).reversed()).expect("look-up").expect("found");
     assert!(owner.is(message.inode, message.cookie) && message.process == me);
     assert!(trust::cred_matches(here.peer_uid().expect("uid"), &owner));
@@ -77,16 +77,16 @@ fn a_whole_meeting() {
     let arena = memfd();
     let own = own_identity(client.as_raw_fd()).expect("identity");
     let id = Id::random().expect("id");
-    here.send(Welcome::new(me, id, 3, own, true).bytes(), &[arena.as_fd()]).expect("send");
+    here.send(HelloAck::new(me, id, 3, own, true).bytes(), &[arena.as_fd()]).expect("send");
     here.close();
     offer.close();
 
     let got = there.receive(&mut buf, &mut fds).expect("message");
     assert_eq!(got.nfds, 1);
-    let welcome = Welcome::parse(&buf[..got.len]).expect("a welcome");
-    assert!(welcome.with_arena() && welcome.arena == id && welcome.window == 3);
+    let hello_ack = HelloAck::parse(&buf[..got.len]).expect("a welcome");
+    assert!(hello_ack.with_arena() && hello_ack.arena == id && hello_ack.window == 3);
     let owner = trust::find(&tuple(&server).reversed()).expect("look-up").expect("found");
-    assert!(owner.is(welcome.inode, welcome.cookie));
+    assert!(owner.is(hello_ack.inode, hello_ack.cookie));
     let fd = fds[0].take().expect("the arena");
     assert_eq!(
         rustix::fs::fstat(&fd).expect("stat").st_ino,
@@ -217,13 +217,13 @@ fn cost() {
         time(if with_arena { "whole exchange, with an fd" } else { "whole exchange" }, &mut || {
             let offer = Offer::open(&ct).expect("offer");
             let there = knock(&st).expect("knock").expect("offered");
-            there.send(Knock::new(Id([1, 1]), (1, 1), 0).bytes(), &[]).expect("send");
+            there.send(Hello::new(Id([1, 1]), (1, 1), 0).bytes(), &[]).expect("send");
             let here = offer.pick_up().expect("accept").expect("knocked");
             let (mut buf, mut fds) = ([0; MESSAGE_MAX], none());
             here.receive(&mut buf, &mut fds).expect("knock");
             let gift = [arena.as_fd()];
             let gift = if with_arena { &gift[..] } else { &[] };
-            here.send(Welcome::new(Id([1, 1]), Id([1, 1]), 0, (1, 1), with_arena).bytes(), gift)
+            here.send(HelloAck::new(Id([1, 1]), Id([1, 1]), 0, (1, 1), with_arena).bytes(), gift)
                 .expect("send");
             there.receive(&mut buf, &mut fds).expect("welcome");
             here.close();

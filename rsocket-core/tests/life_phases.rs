@@ -16,8 +16,8 @@ use rsocket_core::conn::machine::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Channel {
     None,
-    Knocked,
-    Welcomed,
+    HelloSent,
+    Acknowledged,
     Closed,
 }
 
@@ -73,7 +73,7 @@ fn connecting(w: World, out: &mut Vec<World>) {
             if w.channel == Channel::None {
                 out.push(World {
                     connecting: phase(p, E::Dialled),
-                    channel: Channel::Knocked,
+                    channel: Channel::HelloSent,
                     ..w
                 });
             }
@@ -81,35 +81,35 @@ fn connecting(w: World, out: &mut Vec<World>) {
         Phase::Dialling => {
             // Refused, or the wire broke; what was granted is void.
             out.push(World { connecting: phase(p, E::Lapsed), channel: Channel::Closed, ..w });
-            if w.channel == Channel::Welcomed {
+            if w.channel == Channel::Acknowledged {
                 out.push(World { connecting: phase(p, E::Met), ..w });
             }
         }
         Phase::Young => out.push(World { connecting: phase(p, E::OfferOpened), offer: true, ..w }),
         Phase::Offered => {
-            // The name goes with the offer; a knock that nobody picked up goes too.
-            let channel = if w.channel == Channel::Knocked { Channel::Closed } else { w.channel };
+            // The name goes with the offer; a hello that nobody picked up goes too.
+            let channel = if w.channel == Channel::HelloSent { Channel::Closed } else { w.channel };
             out.push(World { connecting: phase(p, E::Lapsed), offer: false, channel, ..w });
-            if w.channel == Channel::Knocked {
+            if w.channel == Channel::HelloSent {
                 out.push(World { connecting: phase(p, E::PeerCame), offer: false, ..w });
             }
         }
         Phase::Greeted => {
             out.push(World { connecting: phase(p, E::Lapsed), channel: Channel::Closed, ..w });
-            if w.channel == Channel::Knocked {
+            if w.channel == Channel::HelloSent {
                 out.push(World {
-                    connecting: phase(p, E::KnockAnswered),
-                    channel: Channel::Welcomed,
+                    connecting: phase(p, E::HelloAnswered),
+                    channel: Channel::Acknowledged,
                     ..w
                 });
             }
         }
-        Phase::Knocked => unreachable!("the accepting side's"),
+        Phase::HelloSent => unreachable!("the accepting side's"),
         Phase::Paired | Phase::Refused => {}
     }
     if p != Phase::Refused {
         let channel =
-            if matches!(p, Phase::Offered | Phase::Greeted) && w.channel == Channel::Knocked {
+            if matches!(p, Phase::Offered | Phase::Greeted) && w.channel == Channel::HelloSent {
                 Channel::Closed
             } else {
                 w.channel
@@ -128,25 +128,25 @@ fn accepting(w: World, out: &mut Vec<World>) {
     let p = w.accepting;
     match p {
         Phase::Unconnected => out.push(World { accepting: phase(p, E::Established), ..w }),
-        Phase::Young if w.apart && w.channel == Channel::Knocked => {
-            out.push(World { channel: Channel::Welcomed, ..w });
+        Phase::Young if w.apart && w.channel == Channel::HelloSent => {
+            out.push(World { channel: Channel::Acknowledged, ..w });
             out.push(World { channel: Channel::Closed, ..w });
         }
         // The answer was taken.
         Phase::Young
-            if w.apart && w.channel == Channel::Welcomed && w.connecting == Phase::Paired =>
+            if w.apart && w.channel == Channel::Acknowledged && w.connecting == Phase::Paired =>
         {
             out.push(World { accepting: phase(p, E::Met), ..w });
         }
         Phase::Dialling => unreachable!("the connecting side's"),
         Phase::Young if w.offer => {
-            out.push(World { accepting: phase(p, E::KnockSent), channel: Channel::Knocked, ..w });
+            out.push(World { accepting: phase(p, E::HelloSent), channel: Channel::HelloSent, ..w });
         }
         Phase::Young => {}
-        Phase::Knocked => {
+        Phase::HelloSent => {
             out.push(World { accepting: phase(p, E::Lapsed), channel: Channel::Closed, ..w });
-            if w.channel == Channel::Welcomed {
-                out.push(World { accepting: phase(p, E::WelcomeRead), ..w });
+            if w.channel == Channel::Acknowledged {
+                out.push(World { accepting: phase(p, E::HelloAckRead), ..w });
             }
         }
         Phase::Offered | Phase::Greeted => unreachable!("the connecting side's"),
@@ -154,7 +154,7 @@ fn accepting(w: World, out: &mut Vec<World>) {
     }
     if p != Phase::Refused {
         let mut w = World { accepting: phase(p, E::Refuse), ..w };
-        if p == Phase::Knocked {
+        if p == Phase::HelloSent {
             w.channel = Channel::Closed;
         }
         if p == Phase::Paired {
@@ -230,7 +230,7 @@ fn check(w: &World) {
         if at.used || at.cut {
             assert!(at.acknowledged, "{d}: cut without acknowledgement in {w:?}");
             assert!(went_paired(w.connecting) && went_paired(w.accepting), "{w:?}");
-            assert!(w.channel == Channel::Welcomed, "the window is shared: {w:?}");
+            assert!(w.channel == Channel::Acknowledged, "the window is shared: {w:?}");
         }
         if at.receive == ReceiveMode::Device {
             assert!(at.cut, "{w:?}");

@@ -201,7 +201,7 @@ pub(crate) fn hears(
     }
 }
 
-/// The end that accepted has its welcome: whether it is from whom it was meant to come.
+/// The end that accepted has its hello-ack: whether it is from whom it was meant to come.
 pub(crate) fn believes(channel: &Channel, last: Option<&Proof>, sure: bool) -> Result<(), Reason> {
     match (proving::state(channel), last) {
         (State::Proved, _) => Ok(()),
@@ -214,7 +214,7 @@ pub(crate) fn believes(channel: &Channel, last: Option<&Proof>, sure: bool) -> R
 /// What the end that connected says next.
 pub(crate) enum Next {
     /// It welcomes its visitor, with this at the end.
-    Welcome(Option<Proof>),
+    HelloAck(Option<Proof>),
     /// More has to be said before that.
     Say(Proof),
 }
@@ -233,17 +233,17 @@ pub(crate) fn weighs(
         Ok(Secret { side: Side::Connecting, stamp, place: meeting.name() })
     };
     match (proving::state(channel), theirs) {
-        (State::Nothing, None) if sure => Ok(Next::Welcome(None)),
+        (State::Nothing, None) if sure => Ok(Next::HelloAck(None)),
         (State::Nothing, None) => Ok(Next::Say(proving::begin(channel, &secret()?)?)),
         (State::Nothing, Some(theirs)) => {
             Ok(Next::Say(proving::answer(channel, &secret()?, theirs)?))
         }
         (State::Begun, Some(theirs)) => {
-            Ok(Next::Welcome(Some(proving::conclude(channel, Side::Connecting, theirs)?)))
+            Ok(Next::HelloAck(Some(proving::conclude(channel, Side::Connecting, theirs)?)))
         }
         (State::Answered, Some(theirs)) => {
             proving::check(channel, theirs)?;
-            Ok(Next::Welcome(None))
+            Ok(Next::HelloAck(None))
         }
         _ => Err(Reason::NoEvidence),
     }

@@ -1,10 +1,10 @@
-//! The two messages that are exchanged when two ends of a connection meet: [`Knock`] from the
-//! accepting side, [`Welcome`] from the connecting side. Fixed size, with a version, in the byte
+//! The two messages that are exchanged when two ends of a connection meet: [`Hello`] from the
+//! accepting side, [`HelloAck`] from the connecting side. Fixed size, with a version, in the byte
 //! order of the host, since both ends are on it.
 //!
 //! What a message says is a claim; the receiver compares it with what the kernel says
-//! ([`super::trust`]). Must not know sockets. Entry points: [`Knock::new`], [`Knock::parse`],
-//! [`Welcome::new`], [`Welcome::parse`].
+//! ([`super::trust`]). Must not know sockets. Entry points: [`Hello::new`], [`Hello::parse`],
+//! [`HelloAck::new`], [`HelloAck::parse`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -21,13 +21,13 @@ use crate::conn::dialled::{HINT, HINTS, hint};
 /// be raised with any change to any of them; two versions that differ stay on TCP.
 pub const LAYOUT_VERSION: u16 = 6;
 
-const KNOCK: u32 = u32::from_be_bytes(*b"rsKn");
-const WELCOME: u32 = u32::from_be_bytes(*b"rsWe");
+const HELLO: u32 = u32::from_be_bytes(*b"rsKn");
+const HELLO_ACK: u32 = u32::from_be_bytes(*b"rsWe");
 
 /// The accepting side's message: who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Knock {
+pub struct Hello {
     magic: u32,
     version: u16,
     flags: u16,
@@ -48,7 +48,7 @@ pub struct Knock {
 /// The connecting side's answer: who it is, and where in shared memory the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Welcome {
+pub struct HelloAck {
     magic: u32,
     version: u16,
     flags: u16,
@@ -62,11 +62,11 @@ pub struct Welcome {
     pub inode: u32,
     /// Cookie of the sender's TCP socket.
     pub cookie: u64,
-    /// As [`Knock::waker`]; the eventfd comes behind the arena.
+    /// As [`Hello::waker`]; the eventfd comes behind the arena.
     pub waker: u64,
 }
 
-const _: () = assert!(size_of::<Knock>() == 48 && size_of::<Welcome>() == 64);
+const _: () = assert!(size_of::<Hello>() == 48 && size_of::<HelloAck>() == 64);
 
 /// A buffer of this size holds either message, and shows when one is longer.
 pub const MESSAGE_MAX: usize = 72;
@@ -110,12 +110,12 @@ const fn is_hint(said: u32) -> bool {
     said == 0 || said & !HINTS == HINT
 }
 
-impl Knock {
+impl Hello {
     /// A message about the TCP socket with this identity ([`super::trust::own_identity`]).
     #[must_use]
     pub fn new(process: Id, (inode, cookie): (u32, u64), waker: u64) -> Self {
         Self {
-            magic: KNOCK,
+            magic: HELLO,
             version: LAYOUT_VERSION,
             flags: 0,
             process,
@@ -149,7 +149,7 @@ impl Knock {
     /// # Errors
     /// See [`HelloError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
-        check_head(bytes, KNOCK)?;
+        check_head(bytes, HELLO)?;
         let m = Self::read_from_bytes(bytes).map_err(|_| HelloError::NotOurs)?;
         if m.flags & !WITH_ENVOY != 0 || !is_hint(m.hint) || blank(m.process, m.inode, m.cookie) {
             return Err(HelloError::Malformed);
@@ -164,7 +164,7 @@ impl Knock {
     }
 }
 
-impl Welcome {
+impl HelloAck {
     /// A message about the TCP socket with this identity, and the place where it goes on.
     #[must_use]
     pub fn new(
@@ -175,7 +175,7 @@ impl Welcome {
         with_arena: bool,
     ) -> Self {
         let flags = if with_arena { WITH_ARENA } else { 0 };
-        let (magic, version) = (WELCOME, LAYOUT_VERSION);
+        let (magic, version) = (HELLO_ACK, LAYOUT_VERSION);
         Self { magic, version, flags, process, arena, window, inode, cookie, waker: 0 }
     }
 
@@ -185,14 +185,14 @@ impl Welcome {
         Self { waker, ..self }
     }
 
-    /// As [`Knock::with_envoy`].
+    /// As [`Hello::with_envoy`].
     #[must_use]
     pub const fn with_envoy(self, comes: bool) -> Self {
         let flags = self.flags & !WITH_ENVOY | if comes { WITH_ENVOY } else { 0 };
         Self { flags, ..self }
     }
 
-    /// As [`Knock::has_envoy`].
+    /// As [`Hello::has_envoy`].
     #[must_use]
     pub const fn has_envoy(&self) -> bool {
         self.flags & WITH_ENVOY != 0
@@ -203,7 +203,7 @@ impl Welcome {
     /// # Errors
     /// See [`HelloError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
-        check_head(bytes, WELCOME)?;
+        check_head(bytes, HELLO_ACK)?;
         let m = Self::read_from_bytes(bytes).map_err(|_| HelloError::NotOurs)?;
         if m.flags & !(WITH_ARENA | WITH_ENVOY) != 0
             || m.arena.0.contains(&0)
@@ -237,40 +237,40 @@ mod tests {
 
     #[test]
     fn messages_survive_the_journey() {
-        let knock = Knock::new(id(1), (5, 6), 4);
-        assert_eq!(Knock::parse(knock.bytes()), Ok(knock));
-        let welcome = Welcome::new(id(1), id(3), 9, (7, 8), true).with_waker(11);
-        assert_eq!(Welcome::parse(welcome.bytes()), Ok(welcome));
-        assert!(welcome.with_arena() && welcome.bytes().len() <= MESSAGE_MAX);
-        assert_eq!((knock.inode, knock.cookie, welcome.inode, welcome.cookie), (5, 6, 7, 8));
+        let hello = Hello::new(id(1), (5, 6), 4);
+        assert_eq!(Hello::parse(hello.bytes()), Ok(hello));
+        let hello_ack = HelloAck::new(id(1), id(3), 9, (7, 8), true).with_waker(11);
+        assert_eq!(HelloAck::parse(hello_ack.bytes()), Ok(hello_ack));
+        assert!(hello_ack.with_arena() && hello_ack.bytes().len() <= MESSAGE_MAX);
+        assert_eq!((hello.inode, hello.cookie, hello_ack.inode, hello_ack.cookie), (5, 6, 7, 8));
     }
 
     #[test]
     fn what_is_not_a_message() {
-        let knock = Knock::new(id(1), (5, 6), 4);
-        let welcome = Welcome::new(id(1), id(3), 9, (7, 8), false);
-        assert_eq!(Knock::parse(welcome.bytes()), Err(HelloError::NotOurs));
-        assert_eq!(Welcome::parse(knock.bytes()), Err(HelloError::NotOurs));
-        for len in 0..knock.bytes().len() {
-            assert_eq!(Knock::parse(&knock.bytes()[..len]), Err(HelloError::NotOurs));
+        let hello = Hello::new(id(1), (5, 6), 4);
+        let hello_ack = HelloAck::new(id(1), id(3), 9, (7, 8), false);
+        assert_eq!(Hello::parse(hello_ack.bytes()), Err(HelloError::NotOurs));
+        assert_eq!(HelloAck::parse(hello.bytes()), Err(HelloError::NotOurs));
+        for len in 0..hello.bytes().len() {
+            assert_eq!(Hello::parse(&hello.bytes()[..len]), Err(HelloError::NotOurs));
         }
-        let longer = [knock.bytes(), &[0]].concat();
-        assert_eq!(Knock::parse(&longer), Err(HelloError::NotOurs));
-        let mut other = knock.bytes().to_vec();
+        let longer = [hello.bytes(), &[0]].concat();
+        assert_eq!(Hello::parse(&longer), Err(HelloError::NotOurs));
+        let mut other = hello.bytes().to_vec();
         other[4..6].copy_from_slice(&7u16.to_ne_bytes());
-        assert_eq!(Knock::parse(&other), Err(HelloError::Version(7)));
+        assert_eq!(Hello::parse(&other), Err(HelloError::Version(7)));
         other.truncate(10);
-        assert_eq!(Knock::parse(&other), Err(HelloError::Version(7)));
-        assert_eq!(Knock::parse(Knock::new(id(1), (0, 6), 4).bytes()), Err(HelloError::Malformed));
+        assert_eq!(Hello::parse(&other), Err(HelloError::Version(7)));
+        assert_eq!(Hello::parse(Hello::new(id(1), (0, 6), 4).bytes()), Err(HelloError::Malformed));
         assert_eq!(
-            Knock::parse(Knock::new(Id([0, 3]), (1, 6), 4).bytes()),
+            Hello::parse(Hello::new(Id([0, 3]), (1, 6), 4).bytes()),
             Err(HelloError::Malformed)
         );
-        let (knock, welcome) = (knock.with_envoy(true), welcome.with_envoy(true));
-        assert!(Knock::parse(knock.bytes()).unwrap().has_envoy());
-        assert!(Welcome::parse(welcome.bytes()).unwrap().has_envoy() && !welcome.with_arena());
-        let mut flags = welcome.bytes().to_vec();
+        let (hello, hello_ack) = (hello.with_envoy(true), hello_ack.with_envoy(true));
+        assert!(Hello::parse(hello.bytes()).unwrap().has_envoy());
+        assert!(HelloAck::parse(hello_ack.bytes()).unwrap().has_envoy() && !hello_ack.with_arena());
+        let mut flags = hello_ack.bytes().to_vec();
         flags[6] = 4;
-        assert_eq!(Welcome::parse(&flags), Err(HelloError::Malformed));
+        assert_eq!(HelloAck::parse(&flags), Err(HelloError::Malformed));
     }
 }

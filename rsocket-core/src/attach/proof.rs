@@ -1,6 +1,6 @@
 //! What an end says to prove that it has the other end of the connection, where the kernel cannot
-//! be asked: a message of its own, or behind a [`Knock`](super::hello::Knock) or
-//! [`Welcome`](super::hello::Welcome).
+//! be asked: a message of its own, or behind a [`Hello`](super::hello::Hello) or
+//! [`HelloAck`](super::hello::HelloAck).
 //!
 //! Fixed size, as those. Must not know how anything is proved ([`super::meet::pake`]). Entry
 //! points: [`Proof::new`], [`Proof::parse`], [`split`].
@@ -14,7 +14,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::meet::who::Who;
-use super::{hello::HelloError, hello::Knock, hello::LAYOUT_VERSION, hello::check_head};
+use super::{hello::Hello, hello::HelloError, hello::LAYOUT_VERSION, hello::check_head};
 use super::{meet::pake::Element, meet::pake::Tag};
 
 const PROOF: u32 = u32::from_be_bytes(*b"rsPf");
@@ -88,8 +88,8 @@ pub fn split(bytes: &[u8], head: usize) -> Result<(&[u8], Option<Proof>), HelloE
 pub(super) fn begins(channel: &Channel) -> Option<u32> {
     let mut bytes = [0; 256];
     let len = channel.glance(&mut bytes);
-    let (knock, proof) = split(bytes.get(..len)?, size_of::<Knock>()).ok()?;
-    proof.and(Knock::parse(knock).ok()).map(|knock| knock.hint)
+    let (knock, proof) = split(bytes.get(..len)?, size_of::<Hello>()).ok()?;
+    proof.and(Hello::parse(knock).ok()).map(|knock| knock.hint)
 }
 
 /// A message and a proof behind it.

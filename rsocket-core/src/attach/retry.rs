@@ -84,8 +84,8 @@ pub(crate) fn may_pass(s: &Slot, reason: Reason) -> bool {
         // Whoever held the other end of the channel has ended, or given it up to a sibling. (Had
         // the peer closed, TCP would say so.)
         Reason::OfferLapsed => true,
-        // The welcome has been taken: nobody would answer another knock.
-        _ if s.phase() == Phase::Knocked => false,
+        // The hello-ack has been taken: nobody would answer another hello.
+        _ if s.phase() == Phase::HelloSent => false,
         // Of descriptors, memory, places in tables: others give some back.
         Reason::ResourceError | Reason::MemoryLimit | Reason::NameTaken => true,
         _ => false,

@@ -343,8 +343,8 @@ pub fn common(s: &Slot) -> u64 {
     })
 }
 
-/// Connecting side: the welcome could not be sent. Nobody else knows of the window, which is as if
-/// never used.
+/// Connecting side: the hello-ack could not be sent. Nobody else knows of the window, which is as
+/// if never used.
 pub fn abandon(s: &PairingGuard<'_>) {
     if let Some((_, r)) = record_of(s) {
         let w = s.window.load(Ordering::Relaxed);

@@ -128,7 +128,7 @@ pub fn at_the_end(s: &Slot, overdue: bool) {
     let noted =
         Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8).filter(|r| *r != Reason::TooYoung);
     let reason = match s.phase() {
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::HelloSent
             if noted.is_some() && !overdue =>
         {
             noted
@@ -140,7 +140,7 @@ pub fn at_the_end(s: &Slot, overdue: bool) {
         }
         Phase::Young => Some(Reason::TooYoung),
         Phase::Offered => Some(Reason::OfferLapsed),
-        Phase::Greeted | Phase::Knocked => Some(Reason::ShutDownEarly),
+        Phase::Greeted | Phase::HelloSent => Some(Reason::ShutDownEarly),
         Phase::Paired if never_left(s) => Some(Reason::ShutDownEarly),
         _ => None,
     };
@@ -169,7 +169,7 @@ mod tests {
         use {Condition as C, ReceiveMode as R, SendMode as S};
         assert_eq!(of_modes(R::Kernel, S::Kernel, Phase::Refused), C::Tcp);
         assert_eq!(of_modes(R::Kernel, S::Kernel, Phase::Offered), C::Tcp);
-        assert_eq!(of_modes(R::Kernel, S::Kernel, Phase::Knocked), C::Switching);
+        assert_eq!(of_modes(R::Kernel, S::Kernel, Phase::HelloSent), C::Switching);
         assert_eq!(of_modes(R::Asked, S::Kernel, Phase::Paired), C::Switching);
         assert_eq!(of_modes(R::Device, S::Kernel, Phase::Paired), C::Attached);
         assert_eq!(of_modes(R::Kernel, S::Device, Phase::Paired), C::Attached);

@@ -37,8 +37,8 @@ states! {
         Offered = 1,
         /// Connecting side: somebody knocked; their message is awaited.
         Greeted = 2,
-        /// Accepting side: knocked; the welcome is awaited.
-        Knocked = 3,
+        /// Accepting side: knocked; the hello-ack is awaited.
+        HelloSent = 3,
         /// Both ends have the window; directions switch each on its own.
         Paired = 4,
         /// Stays on TCP, or went back to it, for good.
@@ -59,13 +59,13 @@ states! {
         /// The connecting side bound the name.
         OfferOpened = 1,
         /// The accepting side connected to the name.
-        KnockSent = 2,
+        HelloSent = 2,
         /// The connecting side accepted a channel on the name.
         PeerCame = 3,
-        /// The connecting side checked the knock and answered it.
-        KnockAnswered = 4,
-        /// The accepting side checked the welcome and has the window.
-        WelcomeRead = 5,
+        /// The connecting side checked the hello and answered it.
+        HelloAnswered = 4,
+        /// The accepting side checked the hello-ack and has the window.
+        HelloAckRead = 5,
         /// The offer or the channel was given up for now; it may be tried again later.
         Lapsed = 6,
         /// Never attach (again).
@@ -85,14 +85,14 @@ impl Phase {
         match (self, event) {
             (Self::Unconnected, E::Established) => Some(Self::Young),
             (Self::Young, E::OfferOpened) => Some(Self::Offered),
-            (Self::Young, E::KnockSent) => Some(Self::Knocked),
+            (Self::Young, E::HelloSent) => Some(Self::HelloSent),
             (Self::Offered, E::PeerCame) => Some(Self::Greeted),
-            (Self::Greeted, E::KnockAnswered) => Some(Self::Paired),
-            (Self::Knocked, E::WelcomeRead) => Some(Self::Paired),
+            (Self::Greeted, E::HelloAnswered) => Some(Self::Paired),
+            (Self::HelloSent, E::HelloAckRead) => Some(Self::Paired),
             (Self::Young, E::Dialled) => Some(Self::Dialling),
             // Whoever accepted is asked, and answers at once.
             (Self::Young | Self::Dialling, E::Met) => Some(Self::Paired),
-            (Self::Offered | Self::Greeted | Self::Knocked | Self::Dialling, E::Lapsed) => {
+            (Self::Offered | Self::Greeted | Self::HelloSent | Self::Dialling, E::Lapsed) => {
                 Some(Self::Young)
             }
             (_, E::Refuse) => Some(Self::Refused),
@@ -226,19 +226,19 @@ mod tests {
     fn every_pair_of_phase_and_event() {
         let expected = "\
 Young + OfferOpened -> Offered
-Young + KnockSent -> Knocked
+Young + HelloSent -> HelloSent
 Young + Refuse -> Refused
 Young + Dialled -> Dialling
 Young + Met -> Paired
 Offered + PeerCame -> Greeted
 Offered + Lapsed -> Young
 Offered + Refuse -> Refused
-Greeted + KnockAnswered -> Paired
+Greeted + HelloAnswered -> Paired
 Greeted + Lapsed -> Young
 Greeted + Refuse -> Refused
-Knocked + WelcomeRead -> Paired
-Knocked + Lapsed -> Young
-Knocked + Refuse -> Refused
+HelloSent + HelloAckRead -> Paired
+HelloSent + Lapsed -> Young
+HelloSent + Refuse -> Refused
 Paired + Refuse -> Refused
 Refused + Refuse -> Refused
 Unconnected + Established -> Young

@@ -1,4 +1,5 @@
-//! What two ends that meet say to one another: knock, answer, welcome (`life-of-a-connection §3`).
+//! What two ends that meet say to one another: hello, answer, hello-ack (`life-of-a-connection
+//! §3`).
 //!
 //! One message goes each way over the channel between them, and each is believed only as far as the
 //! kernel says the same. Where it says nothing at one end or at both, two more go before the last
@@ -12,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use crate::attach::connect_requests::{Seen, behind, seen};
 use crate::attach::evidence::{self, Next};
-use crate::attach::hello::{Knock, Welcome};
+use crate::attach::hello::{Hello, HelloAck};
 use crate::attach::mail::{Mail, open_mail};
 use crate::attach::meet::offers::{self, Called};
 use crate::attach::meet::{listing, who};
@@ -51,7 +52,7 @@ const LOOKS_FOR_PORT: u32 = 4;
 /// The end that accepted looks for the other one's offer. If it will have to prove who it is, its
 /// first word is made before it is seen there. Where the kernel was asked for the owner of the
 /// other end in this step, it is not asked again.
-pub(crate) fn knock(
+pub(crate) fn say_hello(
     (s, fd): (&PairingGuard<'_>, RawFd),
     tuple: &Tuple,
     owner: Option<Owner>,
@@ -73,11 +74,15 @@ pub(crate) fn knock(
         Err(e) => return Err(refused("a knock")(e)),
     };
     let sent = introduce((s, fd), (tuple, owner), &channel, first);
-    knocked(s, &channel, sent)
+    hello_sent(s, &channel, sent)
 }
 
 /// The same in the directory, where some offers may be the right one.
-pub(crate) fn knock_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+pub(crate) fn say_hello_there(
+    s: &PairingGuard<'_>,
+    fd: RawFd,
+    tuple: &Tuple,
+) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let stamp = evidence::stamp(s, fd).ok_or(Reason::NoHandshake)?;
     let others = s.tries.load(Ordering::Relaxed) >= LOOKS_FOR_PORT;
@@ -104,7 +109,7 @@ pub(crate) fn knock_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Res
         Called::NotNow => return nobody_there(s),
     };
     let sent = first.say(&channel);
-    knocked(s, &channel, sent)
+    hello_sent(s, &channel, sent)
 }
 
 fn nobody_there(s: &PairingGuard<'_>) -> Result<(), Reason> {
@@ -122,7 +127,7 @@ fn nobody(s: &Slot, reason: Reason, late: bool) -> Result<(), Reason> {
     if (late || required_by_now(s)) && !strict { Err(reason) } else { Ok(()) }
 }
 
-fn knocked(
+fn hello_sent(
     s: &PairingGuard<'_>,
     channel: &Channel,
     sent: Result<(), Reason>,
@@ -135,12 +140,12 @@ fn knocked(
     hold(s, channel.fd);
     s.tries.store(0, Ordering::Relaxed);
     retry::now(s);
-    enter(s, PhaseEvent::KnockSent)
+    enter(s, PhaseEvent::HelloSent)
 }
 
 /// The accepting side's message where it does not say all, and its first word of a proof.
 struct First {
-    knock: Knock,
+    hello: Hello,
     word: FirstWord,
 }
 
@@ -148,14 +153,14 @@ struct First {
 fn prepare(s: &PairingGuard<'_>, fd: RawFd, tuple: Option<&Tuple>) -> Result<First, Reason> {
     at_home(fd)?;
     let (process, identity) = introduction(fd)?;
-    let knock = Knock::new(process, identity, 0).with_stamp(evidence::told(s, fd));
-    Ok(First { knock, word: evidence::prepares((s, fd), tuple)? })
+    let hello = Hello::new(process, identity, 0).with_stamp(evidence::told(s, fd));
+    Ok(First { hello, word: evidence::prepares((s, fd), tuple)? })
 }
 
 impl First {
     fn say(&self, channel: &Channel) -> Result<(), Reason> {
         let proof = self.word.over(channel)?;
-        say(channel, self.knock.bytes(), Some(&proof), &[])
+        say(channel, self.hello.bytes(), Some(&proof), &[])
     }
 }
 
@@ -196,11 +201,11 @@ fn say_who(
 ) -> Result<(), Reason> {
     let (process, identity) = introduction(fd)?;
     let (waker, event) = waker::front::offered();
-    let knock = Knock::new(process, identity, waker).with_stamp(evidence::told(s, fd));
+    let hello = Hello::new(process, identity, waker).with_stamp(evidence::told(s, fd));
     if evidence::is_in_directory(channel) {
-        return by_envoy(|envoy| say(channel, knock.with_envoy(true).bytes(), proof, &[envoy]));
+        return by_envoy(|envoy| say(channel, hello.with_envoy(true).bytes(), proof, &[envoy]));
     }
-    say(channel, knock.bytes(), proof, event.as_slice())
+    say(channel, hello.bytes(), proof, event.as_slice())
 }
 
 /// With a socket of this namespace, by which a peer of another one signals our wakers.
@@ -303,7 +308,7 @@ fn or_next(
     done: Result<(), Reason>,
 ) -> Result<(), Reason> {
     let Err(reason) = done else { return done };
-    let unmet = matches!(s.phase(), Phase::Greeted | Phase::Knocked);
+    let unmet = matches!(s.phase(), Phase::Greeted | Phase::HelloSent);
     let may_pass = matches!(
         reason,
         Reason::NoEvidence
@@ -314,7 +319,7 @@ fn or_next(
     if !unmet || !may_pass || !evidence::is_in_directory(channel) {
         return done;
     }
-    if let (Phase::Knocked, Some(name)) = (s.phase(), offers::name_of(channel.fd))
+    if let (Phase::HelloSent, Some(name)) = (s.phase(), offers::name_of(channel.fd))
         && let Some(stamp) = evidence::stamp(s, fd)
     {
         listing::refuse(&name, stamp);
@@ -359,30 +364,30 @@ fn at_home(fd: RawFd) -> Result<(), Reason> {
     })
 }
 
-/// What a visitor says, and what is to go behind his welcome; nothing where more has to be said
+/// What a visitor says, and what is to go behind his hello-ack; nothing where more has to be said
 /// first, or he is not welcome.
 fn weigh(
     s: &PairingGuard<'_>,
     fd: RawFd,
     (channel, known): (&Channel, Option<Seen>),
     said: &[u8],
-) -> Result<Option<(Knock, Option<Proof>)>, Reason> {
+) -> Result<Option<(Hello, Option<Proof>)>, Reason> {
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let seen = known.map_or_else(|| seen(&tuple, channel), Ok)?;
-    let read = proof::split(said, size_of::<Knock>())
-        .and_then(|(knock, theirs)| Ok((Knock::parse(knock)?, theirs)))
+    let read = proof::split(said, size_of::<Hello>())
+        .and_then(|(hello, theirs)| Ok((Hello::parse(hello)?, theirs)))
         .map_err(|_| Reason::LayoutMismatch)
         .and_then(|read| seen.identified((read.0.inode, read.0.cookie)).map(|()| read));
-    let (knock, theirs) = match read {
+    let (hello, theirs) = match read {
         // It is the other end that says so.
         Err(reason) if seen.is_sure() => return Err(reason),
         Err(_) => return doubted(s, channel, Reason::NoEvidence, Some(&seen)).map(|()| None),
         Ok(read) => read,
     };
     at_home(fd)?;
-    let heard = (knock.hint, theirs.as_ref());
+    let heard = (hello.hint, theirs.as_ref());
     match evidence::weighs((s, fd), channel, &tuple, heard, seen.is_sure()) {
-        Ok(Next::Welcome(last)) => Ok(Some((knock, last))),
+        Ok(Next::HelloAck(last)) => Ok(Some((hello, last))),
         Ok(Next::Say(proof)) => {
             say(channel, &[], Some(&proof), &[])?;
             has_said(s).map(|()| None)
@@ -431,27 +436,27 @@ fn answer_over(
     fd: RawFd,
 ) -> Result<(), Reason> {
     let Some(mut mail) = open_mail(s, channel)? else { return wait(s, fd, channel) };
-    let Some((knock, last)) = weigh(s, fd, (channel, known), mail.text())? else {
+    let Some((hello, last)) = weigh(s, fd, (channel, known), mail.text())? else {
         return Ok(());
     };
     // Before anybody could sleep who cannot be woken.
-    let reached = reach(knock.waker, knock.has_envoy(), &mut mail, 0)?;
+    let reached = reach(hello.waker, hello.has_envoy(), &mut mail, 0)?;
     if reached.woke == Woke::Forbidden {
         return Err(Reason::Sandboxed);
     }
     let (process, identity) = introduction(fd)?;
-    let claim = arenas::claim(&peer(channel, knock.process)).inspect_err(|_| reached.give_up())?;
-    reached.note(claim.record, knock.waker);
+    let claim = arenas::claim(&peer(channel, hello.process)).inspect_err(|_| reached.give_up())?;
+    reached.note(claim.record, hello.waker);
     link::start(id, s, (claim.record, claim.window), 0, Beyond::Peer)?;
     let (waker, event) = waker::front::offered();
     let in_directory = evidence::is_in_directory(channel);
-    let welcome = Welcome::new(process, claim.id, claim.window, identity, true)
+    let hello_ack = HelloAck::new(process, claim.id, claim.window, identity, true)
         .with_waker(waker)
         .with_envoy(in_directory);
     let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
-    let welcome = Joined::new(welcome.bytes(), last.as_ref());
+    let hello_ack = Joined::new(hello_ack.bytes(), last.as_ref());
     let send = |fds: &[BorrowedFd<'_>]| {
-        channel.send(welcome.bytes(), fds).map_err(|_| Reason::OfferLapsed)
+        channel.send(hello_ack.bytes(), fds).map_err(|_| Reason::OfferLapsed)
     };
     let sent = match event {
         _ if in_directory => by_envoy(|envoy| send(&[arena, envoy])),
@@ -459,19 +464,19 @@ fn answer_over(
         None => send(&[arena]),
     };
     if sent.is_err() {
-        return unwelcomed(s);
+        return unacknowledged(s);
     }
     close_pairing_fd(s);
-    enter(s, PhaseEvent::KnockAnswered)?;
+    enter(s, PhaseEvent::HelloAnswered)?;
     stats::add(Counter::WelcomesSent, 1);
     stats::add(Counter::AttachedShm, 1);
     crate::log_info!("attached over shared memory (connecting side)");
     Ok(())
 }
 
-/// The welcome could not be sent: whoever knocked has handed the connection over, or become another
-/// program, or closed.
-fn unwelcomed(s: &PairingGuard<'_>) -> Result<(), Reason> {
+/// The hello-ack could not be sent: whoever knocked has handed the connection over, or become
+/// another program, or closed.
+fn unacknowledged(s: &PairingGuard<'_>) -> Result<(), Reason> {
     link::abandon(s);
     if s.has(flag::STRICT) {
         return Err(Reason::OfferLapsed);
@@ -506,22 +511,22 @@ fn finish_over(
             Err(reason) => doubted(s, channel, reason, None),
         };
     }
-    let (welcome, last) = proof::split(mail.text(), size_of::<Welcome>())
-        .and_then(|(welcome, last)| Ok((Welcome::parse(welcome)?, last)))
+    let (hello_ack, last) = proof::split(mail.text(), size_of::<HelloAck>())
+        .and_then(|(hello_ack, last)| Ok((HelloAck::parse(hello_ack)?, last)))
         .map_err(|_| Reason::LayoutMismatch)?;
-    seen.identified((welcome.inode, welcome.cookie))?;
+    seen.identified((hello_ack.inode, hello_ack.cookie))?;
     if let Err(reason) = evidence::believes(channel, last.as_ref(), seen.is_sure()) {
         return doubted(s, channel, reason, None);
     }
     let arena = mail.take(0);
-    let reached = reach(welcome.waker, welcome.has_envoy(), &mut mail, 1)?;
+    let reached = reach(hello_ack.waker, hello_ack.has_envoy(), &mut mail, 1)?;
     let record =
-        arenas::open(&peer(channel, welcome.process), welcome.arena, arena, welcome.window)
+        arenas::open(&peer(channel, hello_ack.process), hello_ack.arena, arena, hello_ack.window)
             .inspect_err(|_| reached.give_up())?;
-    reached.note(record, welcome.waker);
-    link::start(id, s, (record, welcome.window), 1, Beyond::Peer)?;
+    reached.note(record, hello_ack.waker);
+    link::start(id, s, (record, hello_ack.window), 1, Beyond::Peer)?;
     close_pairing_fd(s);
-    enter(s, PhaseEvent::WelcomeRead)?;
+    enter(s, PhaseEvent::HelloAckRead)?;
     stats::add(Counter::WelcomesTaken, 1);
     stats::add(Counter::AttachedShm, 1);
     crate::log_info!("attached over shared memory (accepting side)");

@@ -66,15 +66,15 @@ pub fn fork_prepare() {
 }
 
 fn is_unfinished(s: &Slot) -> bool {
-    matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
+    matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::HelloSent)
 }
 
 /// An unfinished pairing of this process is finished, if the peer has done its part, or begins
 /// again. Blocks as [`crate::pairing::forget`].
 fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(s) = PairingGuard::take(s) else { return };
-    if s.phase() == Phase::Knocked && !elsewhere(&s) {
-        // From here on the peer cannot send its welcome any more: either it is here, or the peer
+    if s.phase() == Phase::HelloSent && !elsewhere(&s) {
+        // From here on the peer cannot send its hello-ack any more: either it is here, or the peer
         // learns that it has to begin again too.
         Channel { fd: s.pairing.fd() }.hear_no_more();
         let _ = stack::on_own_only(|| finish(id, &s, fd));

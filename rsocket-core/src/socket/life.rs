@@ -367,8 +367,8 @@ pub fn ending() {
 }
 
 /// Unfinished pairings of connections with which siblings go on, where there is no TCP to stay on:
-/// the peer may have sent its welcome to this process, and would believe for good that somebody has
-/// read it.
+/// the peer may have sent its hello-ack to this process, and would believe for good that somebody
+/// has read it.
 fn give_up_pairings() {
     if !policy::strict() {
         return;
@@ -376,7 +376,7 @@ fn give_up_pairings() {
     fork_group::each_local(|id, s| {
         if s.has(flag::STRICT)
             && phase::is_here(s)
-            && matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::Knocked)
+            && matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::HelloSent)
             && fork_group::shared(id)
         {
             heirs::hand_over(id, s, fork_group::descriptor(id));

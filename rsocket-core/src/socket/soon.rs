@@ -56,7 +56,7 @@ pub fn recheck_after(_id: SlotId, s: &Slot) -> Option<Duration> {
         return rest::recheck_after(s);
     }
     match s.phase() {
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked => {
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::HelloSent => {
             Some(Duration::from_nanos(retry::due_in(s).max(SOONEST_NS)))
         }
         // From here on the peer wakes.

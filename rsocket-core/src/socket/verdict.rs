@@ -54,7 +54,7 @@ pub(crate) fn strict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
             Err(e)
         }
         Phase::Paired | Phase::Unconnected => Ok(()),
-        Phase::Young | Phase::Offered | Phase::Greeted | Phase::Knocked | Phase::Dialling => {
+        Phase::Young | Phase::Offered | Phase::Greeted | Phase::HelloSent | Phase::Dialling => {
             in_time(s, fd)
         }
     }
@@ -124,7 +124,7 @@ fn peer(fd: RawFd) -> Peer {
 
 /// What comes after a stage that is over; `None` when the whole wait is.
 fn next(s: &Slot, fd: RawFd, stage: Stage) -> Option<Stage> {
-    if matches!(s.phase(), Phase::Greeted | Phase::Knocked) {
+    if matches!(s.phase(), Phase::Greeted | Phase::HelloSent) {
         return Some(stage);
     }
     if !s.has(flag::CONNECTING) {
