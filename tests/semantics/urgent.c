@@ -200,11 +200,14 @@ static int by_select(int fd) {
 static int by_pselect(int fd) {
   struct timespec t = {patience(10000) / 1000, 0};
   fd_set except, in;
-  FD_ZERO(&except);
-  FD_SET(fd, &except);
-  FD_ZERO(&in);
-  FD_SET(fd, &in);
-  while (pselect(fd + 1, &in, NULL, &except, &t, NULL) == 1 && !FD_ISSET(fd, &except)) FD_SET(fd, &except);
+  // The kernel tells of the urgent byte a moment before it has queued those in front of it: either
+  // may be seen alone.
+  do {
+    FD_ZERO(&except);
+    FD_SET(fd, &except);
+    FD_ZERO(&in);
+    FD_SET(fd, &in);
+  } while (pselect(fd + 1, &in, NULL, &except, &t, NULL) == 1);
   return FD_ISSET(fd, &except) && FD_ISSET(fd, &in);
 }
 static void polled(int fd, int (*by)(int)) {
