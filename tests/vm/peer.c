@@ -164,7 +164,7 @@ static void too_many(void) {
 }
 static void iomap_index(void) { word(6u << 29 | 77); }
 // That a mapping is gone which never was, from one that says it is of ours.
-static void knows_notes(void) { ours.flags |= 4; }
+static void knows_notes(void) { ours.flags |= 8; }
 static void unmap_nothing(void) { word(7u << 29 | 1u << 28 | 3u << 24 | 5); }
 
 static void prepare(const char *address, const char *port);
