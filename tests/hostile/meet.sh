@@ -99,7 +99,8 @@ MODE=eager
   while sleep 0.2; do
     kill -KILL -- "-$(cat "$WORK/now" 2>/dev/null)" 2>/dev/null
     hostile M squat visit
-    echo "$HOSTILE" >"$WORK/now"
+    # Whole at once: whoever is killed in between leaves the one before.
+    echo "$HOSTILE" >"$WORK/next" && mv "$WORK/next" "$WORK/now"
   done
 ) >"$WORK/killing" 2>&1 &
 killer=$!
