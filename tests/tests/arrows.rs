@@ -42,7 +42,7 @@ const HOST: [&str; 15] = [
     "stats",
 ];
 
-const SYNC: [&str; 5] = ["atom", "backoff", "spin", "lock", "guarded"];
+const SYNC: [&str; 7] = ["atom", "backoff", "published", "spin", "lock", "exclusive", "guarded"];
 
 const DEVICE: [&str; 3] = ["copy", "sim", "conformance"];
 
