@@ -10,6 +10,7 @@ mod find;
 pub mod image;
 pub mod kernel;
 mod lengths;
+pub mod loaded;
 pub mod locking;
 pub mod memory;
 pub mod option_table;
