@@ -2,7 +2,7 @@
 //! of the process and its host. Nothing here has heard of connections, devices or hooks.
 //!
 //! From the bottom up: [`failure`], [`environment`] (the variables), [`address`] (`sockaddr`),
-//! [`sys`] (system calls, and descriptors of the library's own), [`thread`] (who the caller is, and
+//! [`given`] (pointers of a C caller's), [`sys`] (system calls, and descriptors of the library's own), [`thread`] (who the caller is, and
 //! the sections in which signals wait) with [`signals`], [`stack`] (a stack of the library's own)
 //! and [`living`] (whether a thread or process still lives), [`log`], [`probe`] (whether memory is
 //! there), [`facts`], [`seqpacket`] (a UNIX socket whose messages carry descriptors).
@@ -17,6 +17,7 @@ pub mod address;
 pub mod environment;
 pub mod facts;
 pub mod failure;
+pub mod given;
 pub mod living;
 pub mod log;
 mod own;

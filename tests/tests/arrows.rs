@@ -21,10 +21,11 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ("rsocket-core", &CORE),
 ];
 
-const HOST: [&str; 15] = [
+const HOST: [&str; 16] = [
     "failure",
     "environment",
     "address",
+    "given",
     "sys",
     // The calling thread, its sections and its stack.
     "own",
