@@ -3,7 +3,7 @@
 //!
 //! From the bottom up: [`failure`], [`environment`] (the variables), [`address`] (`sockaddr`),
 //! [`given`] (pointers of a C caller's), [`sys`] (system calls, and descriptors of the library's own), [`thread`] (who the caller is, and
-//! the sections in which signals wait) with [`signals`], [`stack`] (a stack of the library's own)
+//! the sections in which signals wait) with [`signals`], [`stack`] (a stack of the library's own), [`array`]
 //! and [`living`] (whether a thread or process still lives), [`log`], [`probe`] (whether memory is
 //! there), [`facts`], [`seqpacket`] (a UNIX socket whose messages carry descriptors).
 
@@ -14,6 +14,7 @@
 )]
 
 pub mod address;
+pub mod array;
 pub mod environment;
 pub mod facts;
 pub mod failure;

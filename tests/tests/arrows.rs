@@ -21,7 +21,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ("rsocket-core", &CORE),
 ];
 
-const HOST: [&str; 16] = [
+const HOST: [&str; 17] = [
     "failure",
     "environment",
     "address",
@@ -32,6 +32,7 @@ const HOST: [&str; 16] = [
     "signals",
     "thread",
     "stack",
+    "array",
     "living",
     // What needs one of these.
     "log",
