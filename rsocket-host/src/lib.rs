@@ -2,10 +2,11 @@
 //! of the process and its host. Nothing here has heard of connections, devices or hooks.
 //!
 //! From the bottom up: [`failure`], [`environment`] (the variables), [`address`] (`sockaddr`),
-//! [`given`] (pointers of a C caller's), [`sys`] (system calls, and descriptors of the library's own), [`thread`] (who the caller is, and
-//! the sections in which signals wait) with [`signals`], [`stack`] (a stack of the library's own), [`array`]
-//! and [`living`] (whether a thread or process still lives), [`log`], [`probe`] (whether memory is
-//! there), [`facts`], [`seqpacket`] (a UNIX socket whose messages carry descriptors).
+//! [`given`] (pointers of a C caller's), [`sys`] (system calls, and descriptors of the library's
+//! own), [`thread`] (who the caller is, and the sections in which signals wait) with [`signals`],
+//! [`stack`] (a stack of the library's own), [`array`], [`living`] (whether a thread or process
+//! still lives), [`log`], [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX
+//! socket whose messages carry descriptors).
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(
