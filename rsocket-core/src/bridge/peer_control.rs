@@ -29,7 +29,8 @@ pub enum Note {
     /// The answer to [`Self::Unmapped`]: nothing that was written to the mapping is on its way any
     /// more.
     Forgotten(u16),
-    /// The program takes nothing any more, and has taken so many messages, modulo 2^16. Before the
+    /// The program takes nothing any more, and has taken, or can still read, so many messages,
+    /// modulo 2^16. Before the
     /// DISCONNECT that says the rest.
     Closed(u16),
 }

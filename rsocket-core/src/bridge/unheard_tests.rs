@@ -82,6 +82,32 @@ fn what_the_peer_has_read_is_no_reason_for_a_reset() {
     });
 }
 
+/// Who shuts both directions can still read what had come: no reason for a reset. Who closes
+/// cannot.
+#[test]
+fn what_had_come_when_both_were_shut_is_no_reason_for_a_reset() {
+    each_kind(|ours, (world, mut a, mut b)| {
+        let mut sent = 0;
+        // Until the window is full, and some of it waits in the device's buffer.
+        while !a.pump.stream.has_unread() {
+            sent += b.send(&[5; 1000]);
+            settle(&world, &mut a, &mut b);
+        }
+        assert_eq!(b.pump.carried.0, sent as u64, "nothing of it waits here");
+        socket::shutdown(a.id, a.fd.as_raw_fd(), libc::SHUT_RDWR);
+        socket::has_shut(a.id);
+        settle(&world, &mut a, &mut b);
+        assert_eq!((b.pump.peer(), b.pump.finished()), (PeerEnd::Closed, true));
+        assert!(!b.pump.unheard(), "ours: {ours}");
+        let mut got = 0;
+        while let Ok(n @ 1..) = a.receive(65_536).map(|bytes| bytes.len()) {
+            got += n;
+            settle(&world, &mut a, &mut b);
+        }
+        assert_eq!(got, sent);
+    });
+}
+
 /// A peer that only sends no more takes what comes.
 #[test]
 fn half_a_close_is_no_reason_for_a_reset() {

@@ -38,6 +38,10 @@ impl Inbox {
         self.len == 0
     }
 
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
     pub(super) fn front(&self) -> Option<Word> {
         if self.is_empty() { None } else { self.words.get(self.head).copied() }
     }

@@ -329,6 +329,14 @@ impl Stream {
         matches!(Word(reported as u32).message(), Ok(Message::Data(_)))
     }
 
+    /// Messages that have arrived, read or not, modulo 2^16.
+    #[must_use]
+    pub fn arrived(&self) -> u16 {
+        let begun = u16::from(self.recv.readable() > 0);
+        // No more than there are credits, which are 16 bits.
+        self.recv.messages().wrapping_add(begun).wrapping_add(self.inbox.len() as u16)
+    }
+
     /// A part of our buffer as an entry of the peer's table, and where that is.
     fn entry(&self, index: u32, region: Region) -> (Payload, Sge) {
         let addr = self.buffer.addr.wrapping_add(u64::from(region.offset));

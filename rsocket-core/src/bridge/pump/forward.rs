@@ -104,7 +104,7 @@ impl<Q: QueuePair> Pump<Q> {
         let before = self.stream.state();
         self.closing |= closed;
         let both = closed || self.takes_nothing();
-        if both && !self.tell_taken() {
+        if both && !self.tell_taken(closed) {
             return false;
         }
         self.stream.on_event(if both { Event::ShutBoth } else { Event::ShutWrite });
@@ -112,15 +112,17 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// Tells a peer of ours what the program has taken, before the word that it takes no more: from
-    /// that one alone the peer cannot know whether what it sent last was read. Whether that is
+    /// that one alone the peer cannot know whether what it sent last was read. A program that has
+    /// not `closed`, but shut both directions, can still read what has arrived. Whether that is
     /// done, as far as it can be.
-    fn tell_taken(&mut self) -> bool {
+    fn tell_taken(&mut self, closed: bool) -> bool {
         if self.said_taken || self.reader.is_none() || !self.stream.state().connected() {
             return true;
         }
         // A note of several words is never parted.
         let between = self.beside.as_ref().is_some_and(|beside| !beside.unsaid.is_empty());
-        let note = Note::Closed(self.stream.messages().1);
+        let read = self.stream.messages().1;
+        let note = Note::Closed(if closed { read } else { self.stream.arrived() });
         let Some(word) = note.words().next().filter(|_| !between) else { return false };
         // Else when there is a slot for it.
         let Some(post) = self.stream.say(word) else { return false };
