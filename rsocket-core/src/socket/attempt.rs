@@ -20,6 +20,7 @@ use crate::channel::guard::RecvGuard;
 use crate::channel::link::{self, Ends};
 use crate::channel::room::follow_up;
 use crate::channel::{broken, handover_state};
+use crate::conn::kind::Kind;
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
@@ -57,7 +58,7 @@ pub(super) fn attempt(
         return on_tcp(call, to);
     }
     let Some(ends) = link::ends(s) else { return windowless(call, deadline) };
-    if s.has(flag::BRIDGED) && !hints::data_waiting(s, &ends) {
+    if s.has_bridge() && !hints::data_waiting(s, &ends) {
         if bypass::may_receive(s, flags) {
             bridge::bypass::give_way(s);
         } else {
@@ -191,7 +192,7 @@ fn before_the_switch(
         Ending::Bytes if waiting > 0 => from_kernel(s, fd, to, waiting, flags),
         Ending::Bytes | Ending::Open => Ok(Got::Nothing),
         Ending::Fin if tcp_anchored::fin_is_the_end(s, ends) => {
-            if s.has(flag::TCP_ANCHORED) && !s.has(flag::READ_SHUT) {
+            if s.kind_by_flags() == Kind::RdmaBesideTcp && !s.has(flag::READ_SHUT) {
                 s.set(flag::ENDED);
             }
             Ok(Got::End)
@@ -386,7 +387,7 @@ fn placer<'a>(call: &Call<'a>, ends: &'a Ends) -> Option<(Placer<'a>, &'a Ends)>
 /// next call, which may be one that only the kernel does.
 #[cold]
 fn fails_later(s: &Slot, fd: RawFd) -> bool {
-    !s.has(flag::BRIDGED | flag::ENDED) && asking::is_kernel_due(s) && has_failed(fd)
+    s.ends_with_tcp() && !s.has(flag::ENDED) && asking::is_kernel_due(s) && has_failed(fd)
 }
 
 enum Silence {
@@ -413,7 +414,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
         let more = ends.incoming.poll_data(at.data_position).is_some();
         return if more { Ok(Silence::LookAgain) } else { Err(pending::take(s, Failure::Reset)) };
     }
-    if !s.has(flag::BRIDGED) && s.has(flag::ENDED) || pending::is_kernels(s) {
+    if s.ends_with_tcp() && s.has(flag::ENDED) || pending::is_kernels(s) {
         return Ok(Silence::LookAgain);
     }
     if !asking::kernel_due(s) {
@@ -422,13 +423,13 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
     match kernel::ending(fd) {
         // TCP's word may overtake the device's: the end of the stream is what the bridge says, and
         // bytes beyond the offset are those of a sender whose fallback is still to be heard of.
-        Ending::Fin if s.has(flag::TCP_ANCHORED) => {
+        Ending::Fin if s.kind_by_flags() == Kind::RdmaBesideTcp => {
             if !s.has(flag::FIN_FIRST) {
                 s.set(flag::FIN_FIRST);
             }
             Ok(Silence::Nothing)
         }
-        Ending::Bytes if s.has(flag::TCP_ANCHORED) => Ok(Silence::Nothing),
+        Ending::Bytes if s.kind_by_flags() == Kind::RdmaBesideTcp => Ok(Silence::Nothing),
         Ending::Open => Ok(Silence::Nothing),
         Ending::Fin => Ok(Silence::LookAgain),
         // Bytes beyond the offset: only right when the sender has gone back, which it says first.
@@ -440,7 +441,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
             Ok(Silence::LookAgain)
         }
         Ending::Failed(e) => {
-            if !s.has(flag::BRIDGED) && counters::tcp_state(fd) == Ok(state::CLOSE) {
+            if s.ends_with_tcp() && counters::tcp_state(fd) == Ok(state::CLOSE) {
                 s.set(flag::ENDED);
             }
             Err(pending::take(s, e))

@@ -86,7 +86,7 @@ pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Failure> {
     if s.has(flag::READ_SHUT) && !s.has(flag::ENDED) {
         return own_end(s, fd);
     }
-    if !s.has(flag::BRIDGED) {
+    if s.ends_with_tcp() {
         s.set(flag::ENDED);
     }
     pending::check(s).map(|()| Got::End)
@@ -96,7 +96,7 @@ pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Failure> {
 /// once. (Behind a FIN the kernel has the error for senders alone.)
 pub(super) fn own_end(s: &Slot, fd: RawFd) -> Result<Got, Failure> {
     pending::check(s)?;
-    if s.has(flag::BRIDGED | flag::ENDED) {
+    if s.has_bridge() || s.has(flag::ENDED) {
         return Ok(Got::End);
     }
     kernel::receivers_error(fd).map_or(Ok(Got::End), Err)

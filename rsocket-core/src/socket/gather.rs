@@ -13,6 +13,7 @@ use super::switch_offset::{all_here, bytes_ahead};
 use crate::channel::guard::RecvGuard;
 use crate::channel::unread::{in_window, no_more_fits};
 use crate::channel::{handover_state, link};
+use crate::conn::kind::Kind;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::kernel;
@@ -105,7 +106,7 @@ pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
         }
     }
     // Beside TCP its FIN says nothing of what the device still brings.
-    !s.has(flag::TCP_ANCHORED) && has_ended(fd)
+    s.kind_by_flags() != Kind::RdmaBesideTcp && has_ended(fd)
 }
 
 /// Whether TCP has come to its end, or to an urgent byte, which no call reads past.

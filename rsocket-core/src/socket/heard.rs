@@ -10,8 +10,8 @@
 use std::os::fd::RawFd;
 
 use super::{asking, reader};
-use crate::channel::link;
 use crate::conn::fork_group;
+use crate::conn::kind::Kind;
 use crate::conn::listeners::error_taken;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::{counters, tcp_state as tcp};
@@ -19,7 +19,7 @@ use crate::host::{counters, tcp_state as tcp};
 /// The connection, if the kernel's word about its end counts for it. Between hosts FIN overtakes
 /// what is on its way.
 fn attached(id: SlotId) -> Option<&'static Slot> {
-    fork_group::slot(id).filter(|s| link::has_window(s) && !s.has(flag::BRIDGED | flag::DATAGRAM))
+    fork_group::slot(id).filter(|s| s.kind() == Kind::SharedMemory)
 }
 
 /// The program was told the state of the TCP connection (`tcpi_state`).

@@ -11,6 +11,7 @@ use crate::channel::{arenas, fd_stash, identity, link, residual, unread};
 use crate::config::policy;
 use crate::conn::cause;
 use crate::conn::fork_group::{self, Left};
+use crate::conn::kind::Kind;
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::waker;
@@ -116,7 +117,7 @@ pub fn without_tcp(id: SlotId, fd: RawFd) -> bool {
     if s.has(flag::UNDECIDED) {
         fork_safe::insist(id, s, fd);
     }
-    policy::strict() || s.has(flag::RSOCKET) || s.has(flag::BRIDGED) && !s.has(flag::TCP_ANCHORED)
+    policy::strict() || s.has(flag::RSOCKET) || s.kind_by_flags() == Kind::NativeRdma
 }
 
 /// After connect(2): a connection, now or as soon as the kernel says so.
@@ -209,7 +210,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
     let left = fork_group::drop_descriptor(id, fd);
     if left != Left::Here {
         direct_placement::closing(id, s);
-        if s.has(flag::DATAGRAM) {
+        if s.kind_by_flags() == Kind::Datagram {
             crate::datagram::closed(id);
         }
     }
@@ -270,7 +271,7 @@ fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
             kernel::push(fd);
             kernel::reset_on_close(fd);
             bridge::reset(s, false);
-        } else if s.has(flag::BRIDGED)
+        } else if s.has_bridge()
             && let Some(seconds) = kernel::linger(fd)
         {
             // In shared memory what was sent is the peer's already, and a reset is the kernel's.
@@ -281,7 +282,7 @@ fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
         }
         return link::part(s);
     }
-    if s.has(flag::RSOCKET) && !s.has(flag::DATAGRAM) {
+    if s.has(flag::RSOCKET) && s.kind_by_flags() != Kind::Datagram {
         // The peer must see the end of the connection before the end of the pairing.
         kernel::shut_sending(fd);
     } else if verdict::is_cut_short(s) {
@@ -405,7 +406,10 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
     }
     // A bridge ends with the program whose it is.
     let bridge = s.bridge.load(Ordering::Acquire) != 0
-        || s.has(flag::BRIDGED | flag::BRIDGE_LISTENS | flag::PENDING);
+        || match s.kind() {
+            Kind::RdmaBesideTcp | Kind::NativeRdma | Kind::RdmaListener => true,
+            Kind::Tcp | Kind::SharedMemory | Kind::Datagram => false,
+        };
     let pid = s.bridge_pid.load(Ordering::Relaxed);
     if bridge && (pid == sys::pid() || !living::process(pid)) || !link::outlasts_exec(s) {
         return false;

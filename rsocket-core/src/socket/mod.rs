@@ -15,6 +15,7 @@ use crate::attach::reach;
 use crate::bridge::{self, meeting};
 use crate::channel::{handover_state, link};
 use crate::config::policy;
+use crate::conn::kind::Kind;
 use crate::conn::listeners::{error_taken, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
@@ -127,7 +128,7 @@ pub fn on_device(id: SlotId) -> bool {
 /// Whether it has a window in memory that it shares with the peer itself.
 #[must_use]
 pub fn on_shared_memory(id: SlotId) -> bool {
-    slot(id).is_some_and(|s| link::has_window(s) && !s.has(flag::BRIDGED | flag::BROKEN))
+    slot(id).is_some_and(|s| s.kind() == Kind::SharedMemory && !s.has(flag::BROKEN))
 }
 
 /// Before a call that receives. `Kernel`: let libc do it and call [`leave_receive`] after it.
@@ -432,28 +433,30 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     // First, so that a bridge that is told of the other direction knows.
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         // Behind FIN an error is news for senders alone ([`boundary::own_end`]).
-        if link::has_window(s) && !s.has(flag::BRIDGED) && counters::fin_received(fd) == Ok(true) {
+        if s.kind() == Kind::SharedMemory && counters::fin_received(fd) == Ok(true) {
             s.set(flag::ENDED);
         }
         s.set(flag::READ_SHUT);
         asking::ask_kernel_next(s);
         // Who waits for a bridge's word does not listen to TCP, nor does who sleeps briefly.
-        if (s.has(flag::TCP_ANCHORED) || s.option_cache.held(option_cache::Fact::SleepsBriefly))
+        if (s.kind_by_flags() == Kind::RdmaBesideTcp
+            || s.option_cache.held(option_cache::Fact::SleepsBriefly))
             && let Some(ends) = link::ends(s)
         {
             ends.wake_own_readers();
         }
     }
     if (how == libc::SHUT_WR || how == libc::SHUT_RDWR) && !was_reset(s, fd) {
-        if link::has_window(s) && !s.has(flag::TCP_ANCHORED) {
-            meeting::say_shutdown(id, s, fd);
+        match s.kind() {
+            Kind::SharedMemory | Kind::NativeRdma => meeting::say_shutdown(id, s, fd),
+            Kind::Tcp | Kind::RdmaBesideTcp | Kind::RdmaListener | Kind::Datagram => {}
         }
         s.set(flag::WRITE_SHUT);
         // Between hosts it is said after the flag is set, so that nobody leaves TCP behind the
         // word. Pairs with the fence in remote::met: either it finds the flag, or we find the
         // bridge.
         fence(Ordering::SeqCst);
-        if s.has(flag::TCP_ANCHORED) {
+        if s.kind_by_flags() == Kind::RdmaBesideTcp {
             meeting::say_shutdown(id, s, fd);
         }
     }
@@ -462,7 +465,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
 /// Whether the kernel will refuse a shutdown, since the TCP connection was reset: then the peer is
 /// told of no end.
 fn was_reset(s: &Slot, fd: RawFd) -> bool {
-    !s.has(flag::BRIDGED) && link::has_window(s) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
+    s.kind() == Kind::SharedMemory && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
 }
 
 /// After the real shutdown: once both directions are shut nobody takes what still comes, and who

@@ -128,7 +128,7 @@ fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
 /// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless
 /// it is for senders alone ([`super::boundary::own_end`]).
 fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Failure> {
-    if s.has(flag::BRIDGED | flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
+    if s.has_bridge() || s.has(flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
         return Ok(0);
     }
     kernel::receivers_error(fd).map_or(Ok(0), Err)

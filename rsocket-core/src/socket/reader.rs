@@ -49,7 +49,7 @@ pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
     if s.has(flag::PEER_GONE) {
         return true;
     }
-    if fd < 0 || s.has(flag::BRIDGED) || !s.sends_by(SendMode::Device) || !is_due(s) {
+    if fd < 0 || s.has_bridge() || !s.sends_by(SendMode::Device) || !is_due(s) {
         return false;
     }
     s.reader_asked_at.store(sys::ticks(), Ordering::Relaxed);
@@ -73,6 +73,6 @@ pub(super) fn is_full(s: &Slot) -> bool {
 /// How soon whoever waits for room must look again, since a half-closed peer that dies wakes
 /// nobody.
 pub(super) fn recheck_after(s: &Slot) -> Option<Duration> {
-    let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::BRIDGED);
+    let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE) && s.ends_with_tcp();
     (half_closed && s.sends_by(SendMode::Device) && is_full(s)).then_some(LOOK_AGAIN)
 }

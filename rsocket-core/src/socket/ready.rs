@@ -14,6 +14,7 @@ use crate::channel::link::{self, Ends};
 use crate::channel::unread::{end_is_ahead, end_is_next};
 use crate::channel::waiters::disarm;
 use crate::channel::{handover_state, residual};
+use crate::conn::kind::Kind;
 use crate::conn::look::Look;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
@@ -114,23 +115,24 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
     let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
     // Whoever set the modes gave it the window before: another thread may have done both since.
     let ends = ends.or_else(|| link::ends(s));
+    let kind = s.kind_by_flags();
     let mut look = Look::default();
     if pending::is_kernels(s) {
         look.ready |= Events::IN | Events::OUT | Events::ERR;
     }
     match receive_mode {
-        ReceiveMode::Device => look.add(received(id, s, fd, ends.as_ref())),
-        ReceiveMode::Acknowledged => look.add(before_the_switch(s, fd, ends.as_ref())),
+        ReceiveMode::Device => look.add(received(id, s, fd, ends.as_ref(), kind)),
+        ReceiveMode::Acknowledged => look.add(before_the_switch(s, fd, ends.as_ref(), kind)),
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Returned => look.ask |= Events::IN,
     }
-    if s.has(flag::PEER_FIN) && !s.has(flag::BRIDGED) && !look.ready.contains(Events::RDHUP) {
+    if s.has(flag::PEER_FIN) && kind.ends_with_tcp() && !look.ready.contains(Events::RDHUP) {
         // TCP has said it before the device does, if that ever does: a killed peer says nothing
         // there.
         look.ask |= Events::RDHUP;
     }
     let strict = s.has(flag::STRICT);
     match send_mode {
-        SendMode::Device => look.add(sendable(s, fd, ends.as_ref())),
+        SendMode::Device => look.add(sendable(s, fd, ends.as_ref(), kind)),
         SendMode::Kernel | SendMode::Asked if strict => match s.phase() {
             Phase::Paired if send_mode == SendMode::Asked => look.ready |= Events::OUT,
             _ => look.ready |= verdict::ready(s, fd),
@@ -157,16 +159,13 @@ fn decided(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Option<Look> {
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Look) {
         return Some(Look { ready: Events::empty(), ask: fork_safe::ask(s) });
     }
-    if s.has(flag::BRIDGED) {
-        if s.has(flag::PENDING) {
-            return says(Events::empty());
-        }
-        if s.has(flag::UNREACHED) {
-            return says(all);
-        }
-        if bring {
+    match s.kind_by_flags() {
+        Kind::NativeRdma if s.has(flag::PENDING) => return says(Events::empty()),
+        Kind::NativeRdma if s.has(flag::UNREACHED) => return says(all),
+        Kind::NativeRdma | Kind::RdmaBesideTcp if bring => {
             bridge::pump(s);
         }
+        _ => {}
     }
     if s.has(flag::LOST) { says(all | Events::RDHUP) } else { None }
 }
@@ -185,7 +184,7 @@ fn hand_over(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
 }
 
 /// What there is to receive from the device, and of its end.
-fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
+fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>, kind: Kind) -> Look {
     let mut look = Look::default();
     let here = ends.is_none_or(|e| data_waiting(s, e));
     let mark = |e| only_the_mark(id, s, fd, e);
@@ -195,7 +194,7 @@ fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     } else if here || s.has(flag::READ_SHUT) {
         look.ready |= Events::IN;
     }
-    look.ready |= shut_here(s);
+    look.ready |= shut_here(s, kind);
     // Both directions have ended. A bridge's FIN, by which the kernel would know, comes a moment
     // later.
     if s.has(flag::WRITE_SHUT) {
@@ -209,7 +208,7 @@ fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
 }
 
 /// What there is to receive while TCP has the next bytes and the window those behind them.
-fn before_the_switch(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
+fn before_the_switch(s: &Slot, fd: RawFd, ends: Option<&Ends>, kind: Kind) -> Look {
     let mut look = Look::default();
     let bridge_says = s.has(flag::FIN_FIRST) && ends.is_some();
     if !bridge_says {
@@ -223,14 +222,14 @@ fn before_the_switch(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     if ends.is_some_and(next) {
         look.ready |= Events::IN;
     }
-    if let Some(e) = ends {
+    if let (Kind::RdmaBesideTcp, Some(e)) = (kind, ends) {
         look.ready |= tcp_anchored::ready(s, e);
     }
     look
 }
 
 /// Whether the device takes something, and whether anybody reads it.
-fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
+fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>, kind: Kind) -> Look {
     let mut look = Look::default();
     let room = ends.is_none_or(|e| room_waiting(s, e));
     // After FIN there may be nobody left to make room.
@@ -239,7 +238,7 @@ fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
         look.ready |= Events::OUT;
     }
     let closed = || ends.is_some_and(|e| handover_state::receiver_closed(&e.outgoing));
-    if !s.has(flag::BRIDGED) && (s.has(flag::PEER_GONE) || closed()) {
+    if kind.ends_with_tcp() && (s.has(flag::PEER_GONE) || closed()) {
         // What is sent now brings a reset, which must be seen beside all that is ready.
         look.ask |= Events::IN | Events::OUT;
     }
@@ -248,8 +247,8 @@ fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
 
 /// What this side's own shutdown says, which nobody need ask the kernel about. (A bridge's end may
 /// still have news.)
-fn shut_here(s: &Slot) -> Events {
-    if !s.has(flag::READ_SHUT) || s.has(flag::BRIDGED) {
+fn shut_here(s: &Slot, kind: Kind) -> Events {
+    if !s.has(flag::READ_SHUT) || kind.has_bridge() {
         Events::empty()
     } else if s.has(flag::WRITE_SHUT) {
         Events::RDHUP | Events::HUP
@@ -267,7 +266,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
     }
     let kernel = if s.has(flag::UNDECIDED) { kernel } else { fork_safe::confirmed(s, fd, kernel) };
     let mut seen = kernel;
-    if s.has(flag::TCP_ANCHORED)
+    if s.kind_by_flags() == Kind::RdmaBesideTcp
         && !s.has(flag::ENDED | flag::LOST)
         && let Some(seen) = tcp_anchored::heard(s, fd, kernel)
     {

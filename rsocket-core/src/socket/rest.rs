@@ -15,7 +15,7 @@ use super::switch_offset;
 use crate::channel::link::{self, Ends};
 use crate::channel::{handover_state, unread};
 use crate::conn::machine::ReceiveMode;
-use crate::conn::slot::{Slot, flag};
+use crate::conn::slot::Slot;
 use crate::host::events::Events;
 use crate::host::{counters, kernel};
 
@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 fn is_divided(s: &Slot, ends: &Ends) -> bool {
     // Relaxed: as in ready::data_waiting.
     s.low_water.load(Ordering::Relaxed) > 1
-        && !s.has(flag::BRIDGED)
+        && s.ends_with_tcp()
         && s.receive_mode() == ReceiveMode::Device
         && handover_state::end(&ends.incoming).is_some()
 }
@@ -36,7 +36,7 @@ fn is_divided(s: &Slot, ends: &Ends) -> bool {
 fn is_ahead(s: &Slot, ends: &Ends) -> bool {
     // Relaxed: as in ready::data_waiting.
     s.low_water.load(Ordering::Relaxed) > 1
-        && !s.has(flag::BRIDGED)
+        && s.ends_with_tcp()
         && s.receive_mode() == ReceiveMode::Acknowledged
         && handover_state::switch_offset(&ends.incoming).is_some()
 }

@@ -224,7 +224,7 @@ fn unlock_and_tell(guard: SendGuard<'_>, news: bool) {
 #[cold]
 pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     match memory::memory_left() {
-        Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET | flag::BRIDGED) => {
+        Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET) && s.ends_with_tcp() => {
             return detach::refuse(id, s, fd, Reason::MemoryLimit, Scope::Both);
         }
         // Now, so that whoever looks next sees what is left.

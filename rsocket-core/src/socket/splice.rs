@@ -17,6 +17,7 @@ use super::{Route, boundary, reader, send, wait};
 use crate::bridge;
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::{handover_state, link};
+use crate::conn::kind::Kind;
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{fork_group, pending};
@@ -159,7 +160,7 @@ pub fn from_pipe(
 #[must_use]
 pub fn goes_by_kernel(id: SlotId) -> bool {
     let Some(s) = fork_group::slot(id).filter(|s| s.has(flag::STRICT)) else { return false };
-    if s.has(flag::RSOCKET | flag::BRIDGED) {
+    if s.has(flag::RSOCKET) || s.kind() != Kind::SharedMemory {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };

@@ -13,6 +13,7 @@ use core::sync::atomic::AtomicU32;
 
 use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
+use crate::conn::kind::Kind;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
 
@@ -51,7 +52,8 @@ impl Word {
 /// The channel of a connection without TCP that has just attached over shared memory.
 fn attached(s: &Slot) -> Option<Ends> {
     let waits = s.has(flag::STRICT)
-        && !s.has(flag::BRIDGED | flag::PENDING | flag::RSOCKET)
+        && !s.has(flag::RSOCKET)
+        && s.kind() == Kind::SharedMemory
         && s.phase() == Phase::Paired;
     if waits { link::ends(s) } else { None }
 }

@@ -16,6 +16,7 @@ use std::os::fd::RawFd;
 use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
 use crate::channel::unread::end_is_next;
+use crate::conn::kind::Kind;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
 use crate::host::counters;
@@ -27,7 +28,7 @@ use crate::host::events::Events;
 /// it has not, by an end in the ring without a switch offset, or by an end mark without one.
 pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     // The mode after FIN was seen: a sender that was not told before it sent FIN has cut nothing.
-    if !s.has(flag::TCP_ANCHORED)
+    if s.kind_by_flags() != Kind::RdmaBesideTcp
         || s.has(flag::READ_SHUT | flag::ENDED)
         || s.receive_mode() == ReceiveMode::Asked
     {
@@ -71,9 +72,10 @@ pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
     }
 }
 
-/// Before the switch: what a FIN that was seen and not believed makes ready by now. No system call.
+/// Before the switch, of RDMA beside TCP: what a FIN that was seen and not believed makes ready by
+/// now. No system call.
 pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
-    if !s.has(flag::TCP_ANCHORED) || !s.has(flag::FIN_FIRST | flag::PEER_FIN) {
+    if !s.has(flag::FIN_FIRST | flag::PEER_FIN) {
         return Events::empty();
     }
     if fin_is_the_end(s, ends) {
@@ -88,8 +90,8 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
 /// Whether TCP, beside a bridge, has said the last that it will say to a reader: FIN, which would
 /// end every sleep at once until the bridge has said what it means. A bridge that breaks rings too.
 pub(super) fn bridge_says(s: &Slot) -> bool {
-    s.has(flag::TCP_ANCHORED)
-        && s.has(flag::FIN_FIRST)
+    s.has(flag::FIN_FIRST)
+        && s.kind_by_flags() == Kind::RdmaBesideTcp
         && !s.has(flag::LOST)
         && matches!(s.receive_mode(), ReceiveMode::Acknowledged | ReceiveMode::Device)
 }

@@ -9,7 +9,7 @@ use crate::channel::guard::RecvGuard;
 use crate::channel::link;
 use crate::channel::unread::in_window;
 use crate::conn::machine::ReceiveMode;
-use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::slot::{Slot, SlotId};
 use crate::host::counters;
 use crate::{bridge, channel::handover_state, pairing};
 
@@ -37,7 +37,7 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     if !follows {
         return in_tcp();
     }
-    if s.has(flag::BRIDGED) {
+    if s.has_bridge() {
         // A program may do nothing else than to ask this, until there is as much as it wants.
         bridge::look(s);
     }

@@ -413,7 +413,7 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Failure>
             return Err(Failure::NotConnected);
         }
         if let Some(ends) = link::ends(s) {
-            if s.has(flag::BRIDGED) || ends.incoming.offered().is_some() {
+            if s.has_bridge() || ends.incoming.offered().is_some() {
                 return Ok(ends);
             }
             // The window is ours already; the peer maps it, if it is still there.
