@@ -30,8 +30,7 @@ pub enum Note {
     /// more.
     Forgotten(u16),
     /// The program takes nothing any more, and has taken, or can still read, so many messages,
-    /// modulo 2^16. Before the
-    /// DISCONNECT that says the rest.
+    /// modulo 2^16. Before the DISCONNECT that says the rest.
     Closed(u16),
 }
 
