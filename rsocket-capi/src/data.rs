@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rsocket_core::edge::{count, iovecs, length, nowhere, one, sent};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::{native, socket};
 
 use crate::{datagram, table};
@@ -15,41 +15,41 @@ const RECEIVING: c_int = libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_DONTWAIT
 /// The same of sending calls.
 const SENDING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
 
-fn receive(fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Errno> {
+fn receive(fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Failure> {
     let slot = table::rsocket(fd)?;
     if rsocket_core::datagram::is(slot) {
         return datagram::receive(slot, fd, to, flags);
     }
     native::before_data(slot)?;
     if flags & libc::MSG_OOB != 0 {
-        return Err(Errno::OPNOTSUPP);
+        return Err(Failure::Unsupported);
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return Err(Errno::AGAIN);
+        return Err(Failure::Blocked);
     }
     socket::receive(slot, fd, to, flags & RECEIVING)
 }
 
 /// `read` is `recv` without flags, but for nothing: a read of no bytes never sleeps.
-fn read(fd: c_int, to: &[iovec]) -> Result<usize, Errno> {
+fn read(fd: c_int, to: &[iovec]) -> Result<usize, Failure> {
     if length(to) == 0 { table::connection(fd).map(|_| 0) } else { receive(fd, to, 0) }
 }
 
-fn send(fd: c_int, from: &[iovec], flags: c_int) -> Result<usize, Errno> {
+fn send(fd: c_int, from: &[iovec], flags: c_int) -> Result<usize, Failure> {
     let slot = table::rsocket(fd)?;
     if rsocket_core::datagram::is(slot) {
         return datagram::send(slot, fd, from, flags);
     }
     native::before_data(slot)?;
     if flags & libc::MSG_OOB != 0 {
-        return Err(Errno::OPNOTSUPP);
+        return Err(Failure::Unsupported);
     }
     socket::send(slot, fd, from, flags & SENDING)
 }
 
 /// What a sending call returns: a broken pipe is a signal too, but not of a datagram socket.
-fn told(fd: c_int, result: Result<usize, Errno>, flags: c_int) -> ssize_t {
-    if result == Err(Errno::PIPE) && datagram::behind(fd).is_some() {
+fn told(fd: c_int, result: Result<usize, Failure>, flags: c_int) -> ssize_t {
+    if result == Err(Failure::Ended) && datagram::behind(fd).is_some() {
         count(result)
     } else {
         sent(result, flags)
@@ -60,13 +60,17 @@ fn told(fd: c_int, result: Result<usize, Errno>, flags: c_int) -> ssize_t {
 ///
 /// # Safety
 /// `list` points to `n` elements.
-unsafe fn scatter<'a>(list: *const iovec, n: usize, too_long: Errno) -> Result<&'a [iovec], Errno> {
+unsafe fn scatter<'a>(
+    list: *const iovec,
+    n: usize,
+    too_long: Failure,
+) -> Result<&'a [iovec], Failure> {
     const MOST: usize = 1024;
     match n {
         1.. if n > MOST => Err(too_long),
-        1.. if nowhere(list) => Err(Errno(libc::EFAULT)),
+        1.. if nowhere(list) => Err(Failure::BadAddress),
         // SAFETY: the caller's promise.
-        _ => unsafe { iovecs(list, n) }.ok_or(Errno::INVAL),
+        _ => unsafe { iovecs(list, n) }.ok_or(Failure::Invalid),
     }
 }
 
@@ -74,23 +78,23 @@ unsafe fn scatter<'a>(list: *const iovec, n: usize, too_long: Errno) -> Result<&
 ///
 /// # Safety
 /// As [`scatter`].
-unsafe fn vector<'a>(list: *const iovec, n: c_int) -> Result<&'a [iovec], Errno> {
+unsafe fn vector<'a>(list: *const iovec, n: c_int) -> Result<&'a [iovec], Failure> {
     // SAFETY: the caller's promise.
     usize::try_from(n)
-        .map_err(|_| Errno::INVAL)
-        .and_then(|n| unsafe { scatter(list, n, Errno::INVAL) })
+        .map_err(|_| Failure::Invalid)
+        .and_then(|n| unsafe { scatter(list, n, Failure::Invalid) })
 }
 
 /// The message header of `sendmsg` and `recvmsg` with its scatter list.
 ///
 /// # Safety
 /// `message` is null or points to a valid header.
-unsafe fn header<'a>(message: *const msghdr) -> Result<&'a [iovec], Errno> {
+unsafe fn header<'a>(message: *const msghdr) -> Result<&'a [iovec], Failure> {
     if nowhere(message) {
-        return Err(Errno(libc::EFAULT));
+        return Err(Failure::BadAddress);
     }
     // SAFETY: not null; the caller's promise.
-    unsafe { scatter((*message).msg_iov, (*message).msg_iovlen, Errno(libc::EMSGSIZE)) }
+    unsafe { scatter((*message).msg_iov, (*message).msg_iovlen, Failure::MessageTooLong) }
 }
 
 /// What a received message has beside its bytes: the peer's name, and no control data.
@@ -188,7 +192,7 @@ call! {
     fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         let from = match header(message) {
             // Descriptors and credentials travel over no device.
-            Ok(_) if (*message).msg_controllen != 0 => Err(Errno::OPNOTSUPP),
+            Ok(_) if (*message).msg_controllen != 0 => Err(Failure::Unsupported),
             other => other,
         };
         if let Some(slot) = datagram::behind(fd) {

@@ -6,7 +6,7 @@ use libc::{iovec, msghdr, sockaddr, socklen_t};
 use rsocket_core::address::SockAddr;
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::datagram::{self, receive::Received};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 
 use crate::table;
 
@@ -16,9 +16,9 @@ pub(crate) fn behind(fd: c_int) -> Option<SlotId> {
     table::rsocket(fd).ok().filter(|slot| datagram::is(*slot))
 }
 
-fn received(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int) -> Result<Received, Errno> {
+fn received(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int) -> Result<Received, Failure> {
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return Err(Errno::AGAIN);
+        return Err(Failure::Blocked);
     }
     datagram::receive::receive(slot, fd, to, flags)
 }
@@ -28,7 +28,12 @@ const fn answer(got: &Received, flags: c_int) -> usize {
     if flags & libc::MSG_TRUNC != 0 { got.whole } else { got.copied }
 }
 
-pub(crate) fn receive(slot: SlotId, fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Errno> {
+pub(crate) fn receive(
+    slot: SlotId,
+    fd: c_int,
+    to: &[iovec],
+    flags: c_int,
+) -> Result<usize, Failure> {
     received(slot, fd, to, flags).map(|got| answer(&got, flags))
 }
 
@@ -40,7 +45,7 @@ pub(crate) unsafe fn receive_from(
     to: &[iovec],
     flags: c_int,
     (from, from_length): (*mut sockaddr, *mut socklen_t),
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let got = received(slot, fd, to, flags)?;
     // SAFETY: the caller's promise.
     unsafe { say_sender(&got, from, from_length) };
@@ -55,7 +60,7 @@ pub(crate) unsafe fn receive_message(
     to: &[iovec],
     message: *mut msghdr,
     flags: c_int,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let got = received(slot, fd, to, flags)?;
     // SAFETY: the caller's promise; the name is written within the length that stands there.
     unsafe {
@@ -80,7 +85,12 @@ unsafe fn say_sender(got: &Received, from: *mut sockaddr, length: *mut socklen_t
 }
 
 /// Sends to where the socket is connected.
-pub(crate) fn send(slot: SlotId, fd: c_int, from: &[iovec], flags: c_int) -> Result<usize, Errno> {
+pub(crate) fn send(
+    slot: SlotId,
+    fd: c_int,
+    from: &[iovec],
+    flags: c_int,
+) -> Result<usize, Failure> {
     send_named(slot, fd, from, flags, None)
 }
 
@@ -90,10 +100,10 @@ fn send_named(
     from: &[iovec],
     flags: c_int,
     to: Option<&SockAddr>,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     // Datagrams are never out of band, and two calls never one datagram.
     if flags & (libc::MSG_OOB | libc::MSG_MORE) != 0 {
-        return Err(Errno::OPNOTSUPP);
+        return Err(Failure::Unsupported);
     }
     datagram::send::send(slot, fd, to, from, flags)
 }
@@ -106,7 +116,7 @@ pub(crate) unsafe fn send_to(
     from: &[iovec],
     flags: c_int,
     (to, to_length): (*const sockaddr, socklen_t),
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     if to.is_null() || to_length == 0 {
         return send(slot, fd, from, flags);
     }
@@ -124,10 +134,10 @@ pub(crate) unsafe fn connect(
     fd: c_int,
     to: *const sockaddr,
     length: socklen_t,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     // SAFETY: the caller's promise.
     let read = unsafe { SockAddr::read(to, length) };
-    if read == Err(Errno(libc::EAFNOSUPPORT)) {
+    if read == Err(Failure::WrongFamily) {
         // SAFETY: whoever says that the family is wrong has read it.
         let family = unsafe { (&raw const (*to).sa_family).read_unaligned() };
         if i32::from(family) == libc::AF_UNSPEC {

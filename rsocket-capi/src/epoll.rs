@@ -9,9 +9,9 @@ use core::ffi::c_int;
 use libc::{epoll_event, sigset_t, timespec};
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, millis, small};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
+use rsocket_core::readiness;
 use rsocket_core::readiness::epoll::{Change, Wait};
-use rsocket_core::{readiness, sys};
 
 use crate::init;
 
@@ -43,15 +43,15 @@ unsafe extern "C-unwind" fn control(
     unsafe { libc::epoll_ctl(set, op, fd, event) }
 }
 
-fn make(flags: c_int) -> Result<c_int, Errno> {
+fn make(flags: c_int) -> Result<c_int, Failure> {
     if flags & !(libc::EPOLL_CLOEXEC | libc::O_NONBLOCK) != 0 {
-        return Err(Errno::INVAL);
+        return Err(Failure::Invalid);
     }
     init::settle();
     // SAFETY: no memory is passed.
     let set = unsafe { libc::epoll_create1(flags & libc::EPOLL_CLOEXEC) };
     if set < 0 {
-        return Err(Errno(sys::errno()));
+        return Err(Failure::last());
     }
     if flags & libc::O_NONBLOCK != 0 {
         // SAFETY: no memory is passed.
@@ -72,12 +72,12 @@ pub(crate) fn is_set(fd: c_int) -> bool {
 }
 
 /// Closes one descriptor of a set: the last one ends it, whatever members it has.
-pub(crate) fn close(set: c_int) -> Result<(), Errno> {
+pub(crate) fn close(set: c_int) -> Result<(), Failure> {
     if descriptors::mine() {
         descriptors::let_go(set, descriptors::forget(set), set);
     }
     // SAFETY: the caller gives the number up.
-    if unsafe { libc::close(set) } == 0 { Ok(()) } else { Err(Errno(sys::errno())) }
+    if unsafe { libc::close(set) } == 0 { Ok(()) } else { Err(Failure::last()) }
 }
 
 /// `new` is another descriptor of the set `old`.

@@ -8,29 +8,29 @@ use rsocket_core::address::SockAddr;
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::done;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::{native, socket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::{datagram, epoll, init, table};
 
 /// A new socket, for a stream or for datagrams.
-fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
+fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Failure> {
     let family = match domain {
         libc::AF_INET => AddressFamily::INET,
         libc::AF_INET6 => AddressFamily::INET6,
-        _ => return Err(Errno::OPNOTSUPP),
+        _ => return Err(Failure::Unsupported),
     };
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let datagrams = match (kind & !flags, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => false,
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => true,
-        _ => return Err(Errno::OPNOTSUPP),
+        _ => return Err(Failure::Unsupported),
     };
     init::settle();
     if !descriptors::claim() {
         // A child of vfork, or of a raw clone: what is known here is its parent's.
-        return Err(Errno::OPNOTSUPP);
+        return Err(Failure::Unsupported);
     }
     let flags = SocketFlags::from_bits_truncate(flags.unsigned_abs());
     let (kind, protocol) = if datagrams {
@@ -44,7 +44,7 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
         Some(slot) => {
             table::enter(fd, slot).and_then(|()| ready_for_datagrams(fd, slot, datagrams))
         }
-        None => Err(Errno(libc::ENFILE)),
+        None => Err(Failure::NoFiles),
     };
     if entered.is_err() {
         table::close(fd);
@@ -52,7 +52,7 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
     entered.map(|()| fd)
 }
 
-fn ready_for_datagrams(fd: c_int, slot: SlotId, datagrams: bool) -> Result<(), Errno> {
+fn ready_for_datagrams(fd: c_int, slot: SlotId, datagrams: bool) -> Result<(), Failure> {
     let made = if datagrams { rsocket_core::datagram::created(slot, fd) } else { Ok(()) };
     if made.is_err() {
         descriptors::let_go(fd, descriptors::forget(fd), fd);
@@ -60,19 +60,19 @@ fn ready_for_datagrams(fd: c_int, slot: SlotId, datagrams: bool) -> Result<(), E
     made
 }
 
-fn listen(fd: c_int, backlog: c_int) -> Result<(), Errno> {
+fn listen(fd: c_int, backlog: c_int) -> Result<(), Failure> {
     let slot = table::rsocket(fd)?;
     native::listen(slot, fd, backlog)?;
     descriptors::put(fd, Entry::Listener(slot));
     Ok(())
 }
 
-fn accept(fd: c_int) -> Result<(c_int, SockAddr), Errno> {
+fn accept(fd: c_int) -> Result<(c_int, SockAddr), Failure> {
     let listener = match descriptors::entry(fd) {
         Entry::Listener(slot) => slot,
-        Entry::Connection(_) if datagram::behind(fd).is_some() => return Err(Errno::OPNOTSUPP),
-        Entry::Connection(_) => return Err(Errno::INVAL),
-        _ => return Err(Errno::BADF),
+        Entry::Connection(_) if datagram::behind(fd).is_some() => return Err(Failure::Unsupported),
+        Entry::Connection(_) => return Err(Failure::Invalid),
+        _ => return Err(Failure::BadDescriptor),
     };
     let (slot, new, peer) = native::accept(listener, fd, 0)?;
     match table::enter(new, slot) {
@@ -84,7 +84,7 @@ fn accept(fd: c_int) -> Result<(c_int, SockAddr), Errno> {
     }
 }
 
-fn close(fd: c_int) -> Result<(), Errno> {
+fn close(fd: c_int) -> Result<(), Failure> {
     if epoll::is_set(fd) {
         return epoll::close(fd);
     }
@@ -103,13 +103,13 @@ fn close(fd: c_int) -> Result<(), Errno> {
 /// # Safety
 /// As [`SockAddr::write`], but that null is `EFAULT`.
 unsafe fn give(
-    name: Result<SockAddr, Errno>,
+    name: Result<SockAddr, Failure>,
     address: *mut sockaddr,
     length: *mut socklen_t,
 ) -> c_int {
     done(name.and_then(|name| {
         if address.is_null() || length.is_null() {
-            return Err(Errno(libc::EFAULT));
+            return Err(Failure::BadAddress);
         }
         // SAFETY: the caller's promise.
         unsafe { name.write(address, length) };

@@ -12,7 +12,7 @@ use rsocket_core::conn::slot::SlotId;
 use rsocket_core::conn::timers;
 use rsocket_core::descriptors::{self, Entry};
 use rsocket_core::edge::{done, fail, nowhere};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::socket::options::harmless;
 use rsocket_core::{native, socket, sys};
 
@@ -123,12 +123,12 @@ fn looks_into(level: c_int, name: c_int) -> bool {
 
 /// # Safety
 /// `value` is null or points to `length` bytes.
-unsafe fn integer(value: *const c_void, length: socklen_t) -> Result<c_int, Errno> {
+unsafe fn integer(value: *const c_void, length: socklen_t) -> Result<c_int, Failure> {
     if nowhere(value) {
-        return Err(Errno(libc::EFAULT));
+        return Err(Failure::BadAddress);
     }
     if (length as usize) < size_of::<c_int>() {
-        return Err(Errno::INVAL);
+        return Err(Failure::Invalid);
     }
     // SAFETY: checked, and the caller's promise.
     Ok(unsafe { value.cast::<c_int>().read_unaligned() })
@@ -142,25 +142,25 @@ unsafe fn set(
     name: c_int,
     value: *const c_void,
     length: socklen_t,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let slot = table::rsocket(fd)?;
     let datagrams = datagram::behind(fd).is_some();
     let rule = if datagrams { datagram_rule(level, name, true) } else { rule(level, name) };
-    match rule.ok_or(Errno::OPNOTSUPP)? {
+    match rule.ok_or(Failure::Unsupported)? {
         Rule::Kept(size) => {
             // SAFETY: the caller's promise.
             let asked = unsafe { integer(value, length) }?;
             // The kernel too takes a negative size of a buffer for a huge one; a negative queue is
             // nonsense.
             if asked < 0 && level == SOL_RDMA {
-                return Err(Errno::INVAL);
+                return Err(Failure::Invalid);
             }
             return native::set_size(slot, size, asked.cast_unsigned());
         }
-        Rule::Asked | Rule::Error | Rule::Info => return Err(Errno(libc::ENOPROTOOPT)),
-        Rule::WithoutRdma if native::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
+        Rule::Asked | Rule::Error | Rule::Info => return Err(Failure::UnknownOption),
+        Rule::WithoutRdma if native::by_rdma(slot) => return Err(Failure::Unsupported),
         Rule::WhileConnecting if native::by_rdma(slot) && native::begun(slot) => {
-            return Err(Errno::INVAL);
+            return Err(Failure::Invalid);
         }
         _ => {}
     }
@@ -169,7 +169,7 @@ unsafe fn set(
     let refused = if r == 0 { 0 } else { sys::errno() };
     let does_not_matter = rule == Some(Rule::Wish) && matches!(refused, libc::ENOENT | libc::EPERM);
     if refused != 0 && !does_not_matter {
-        return Err(Errno(refused));
+        return Err(Failure::from_code(refused));
     }
     if level == libc::SOL_SOCKET {
         timing::facts_changed(slot);
@@ -187,14 +187,14 @@ unsafe fn set(
 ///
 /// # Safety
 /// As `getsockopt`.
-unsafe fn give(answer: &[u8], value: *mut c_void, length: *mut socklen_t) -> Result<(), Errno> {
+unsafe fn give(answer: &[u8], value: *mut c_void, length: *mut socklen_t) -> Result<(), Failure> {
     if nowhere(value) || nowhere(length) {
-        return Err(Errno(libc::EFAULT));
+        return Err(Failure::BadAddress);
     }
     // SAFETY: the caller's promise.
     let room = unsafe { length.read_unaligned() };
     if room > i32::MAX.cast_unsigned() {
-        return Err(Errno::INVAL);
+        return Err(Failure::Invalid);
     }
     let n = (room as usize).min(answer.len());
     // SAFETY: the caller's promise; no more is written than there is room for.
@@ -213,11 +213,11 @@ unsafe fn get(
     (level, name): (c_int, c_int),
     value: *mut c_void,
     length: *mut socklen_t,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let datagrams = datagram::behind(fd).is_some();
     let rule = if datagrams { datagram_rule(level, name, false) } else { rule(level, name) };
     let integer = |n: u32| c_int::try_from(n).unwrap_or(c_int::MAX).to_ne_bytes();
-    let own = match rule.ok_or(Errno::OPNOTSUPP)? {
+    let own = match rule.ok_or(Failure::Unsupported)? {
         Rule::Error => Some(native::error(slot, fd)?.to_ne_bytes()),
         Rule::Kept(size) => Some(integer(native::size(slot, size))),
         Rule::Segment => native::info::segment(slot).map(integer),
@@ -226,7 +226,7 @@ unsafe fn get(
             // SAFETY: the caller's promise.
             return unsafe { give(info.get(..len).unwrap_or(&info), value, length) };
         }
-        Rule::WithoutRdma if native::by_rdma(slot) => return Err(Errno::OPNOTSUPP),
+        Rule::WithoutRdma if native::by_rdma(slot) => return Err(Failure::Unsupported),
         _ => None,
     };
     if let Some(own) = own {
@@ -235,16 +235,16 @@ unsafe fn get(
     }
     // SAFETY: passed on as the caller gave it; the kernel checks.
     let r = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, value, length) };
-    if r == 0 { Ok(()) } else { Err(Errno(sys::errno())) }
+    if r == 0 { Ok(()) } else { Err(Failure::last()) }
 }
 
-fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> {
+fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Failure> {
     let slot = if epoll::is_set(fd) { None } else { Some(table::rsocket(fd)?) };
     let duplicates = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
     if !duplicates
         && !matches!(command, libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD)
     {
-        return Err(Errno::OPNOTSUPP);
+        return Err(Failure::Unsupported);
     }
     // SAFETY: none of these commands takes a pointer.
     let r = unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) };
@@ -253,9 +253,9 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Errno> 
     {
         timing::facts_changed(slot);
     }
-    let r = c_int::try_from(r).map_err(|_| Errno::INVAL)?;
+    let r = c_int::try_from(r).map_err(|_| Failure::Invalid)?;
     if r < 0 {
-        return Err(Errno(sys::errno()));
+        return Err(Failure::last());
     }
     if duplicates
         && descriptors::mine()

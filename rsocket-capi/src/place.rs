@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use libc::{off_t, size_t};
 use rsocket_core::edge::{done, fail, one, sent};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 
 use crate::table;
 use rsocket_core::iomap::{self, Memory};
@@ -20,10 +20,10 @@ unsafe fn map(
     len: size_t,
     protection: c_int,
     offset: off_t,
-) -> Result<off_t, Errno> {
+) -> Result<off_t, Failure> {
     let slot = table::connection(fd)?;
     if protection & !(libc::PROT_WRITE | libc::PROT_NONE) != 0 {
-        return Err(Errno::INVAL);
+        return Err(Failure::Invalid);
     }
     let memory = Memory { at: at.cast(), len, writable: protection & libc::PROT_WRITE != 0 };
     // SAFETY: the caller's promise.

@@ -5,17 +5,17 @@ use core::time::Duration;
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
 use rsocket_core::edge::{done, leave_rest, micros, millis, nowhere, small};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::readiness::select::Sets;
 use rsocket_core::{descriptors, readiness, sys};
 
 /// # Safety
 /// `list` is null or points to `n` entries.
-unsafe fn poll(list: *mut pollfd, n: nfds_t, timeout: Option<Duration>) -> Result<usize, Errno> {
-    let n = usize::try_from(n).ok().filter(|n| *n <= sys::MAX_FDS).ok_or(Errno::INVAL)?;
+unsafe fn poll(list: *mut pollfd, n: nfds_t, timeout: Option<Duration>) -> Result<usize, Failure> {
+    let n = usize::try_from(n).ok().filter(|n| *n <= sys::MAX_FDS).ok_or(Failure::Invalid)?;
     let fds = match n {
         0 => &mut [],
-        _ if nowhere(list) => return Err(Errno(libc::EFAULT)),
+        _ if nowhere(list) => return Err(Failure::BadAddress),
         // SAFETY: the caller's promise.
         _ => unsafe { core::slice::from_raw_parts_mut(list, n) },
     };

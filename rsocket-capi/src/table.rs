@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::descriptors::{self, Entry};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::native;
 
 /// An rsocket of any kind.
@@ -12,10 +12,10 @@ use rsocket_core::native;
 /// # Errors
 /// `EBADF` for a descriptor that is none.
 #[inline]
-pub(crate) fn rsocket(fd: c_int) -> Result<SlotId, Errno> {
+pub(crate) fn rsocket(fd: c_int) -> Result<SlotId, Failure> {
     match descriptors::entry(fd) {
         Entry::Connection(slot) | Entry::Listener(slot) => Ok(slot),
-        Entry::Foreign | Entry::Set => Err(Errno::BADF),
+        Entry::Foreign | Entry::Set => Err(Failure::BadDescriptor),
     }
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn rsocket(fd: c_int) -> Result<SlotId, Errno> {
 /// # Errors
 /// `EBADF`, or `ENOTCONN` for one that is not connected.
 #[inline]
-pub(crate) fn connection(fd: c_int) -> Result<SlotId, Errno> {
+pub(crate) fn connection(fd: c_int) -> Result<SlotId, Failure> {
     let slot = rsocket(fd)?;
     native::before_data(slot)?;
     Ok(slot)
@@ -35,7 +35,7 @@ pub(crate) fn connection(fd: c_int) -> Result<SlotId, Errno> {
 /// # Errors
 /// `EMFILE` where the number is higher than the table goes; then the slot is given back, and the
 /// descriptor is the caller's to close.
-pub(crate) fn enter(fd: c_int, slot: SlotId) -> Result<(), Errno> {
+pub(crate) fn enter(fd: c_int, slot: SlotId) -> Result<(), Failure> {
     descriptors::fresh(fd);
     let entry = Entry::Connection(slot);
     descriptors::put(fd, entry);
@@ -43,7 +43,7 @@ pub(crate) fn enter(fd: c_int, slot: SlotId) -> Result<(), Errno> {
         return Ok(());
     }
     descriptors::let_go(fd, entry, fd);
-    Err(Errno(libc::EMFILE))
+    Err(Failure::NoDescriptors)
 }
 
 /// Closes a descriptor past libc, where a preload library may watch.

@@ -15,8 +15,8 @@
 
 use std::os::fd::IntoRawFd;
 
+use crate::failure::Failure;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 
 use crate::device::shm::layout;
 use crate::wire::private_data::representable_iomap;
@@ -317,7 +317,7 @@ impl Config {
             let mut buffer = [0; FILE_MAX];
             match read_file(&dir, field.file, &mut buffer) {
                 Ok(content) => self.apply_number(field, field.file, content, complaints),
-                Err(Errno::NOENT) => {}
+                Err(Failure::Missing) => {}
                 Err(_) => complaints.add(field.file, b"(unreadable)"),
             }
         }
@@ -386,13 +386,13 @@ fn read_file<'a>(
     dir: &impl std::os::fd::AsFd,
     name: &str,
     buffer: &'a mut [u8; FILE_MAX],
-) -> Result<&'a [u8], Errno> {
+) -> Result<&'a [u8], Failure> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
     let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer[..]));
     close(file);
     // A full buffer means that there may be more, which no integer needs.
-    buffer.get(..count?).filter(|content| content.len() < FILE_MAX).ok_or(Errno::FBIG)
+    buffer.get(..count?).filter(|content| content.len() < FILE_MAX).ok_or(Failure::FileTooLong)
 }
 
 /// Closes without going through libc, whose `close` may be our own hook.

@@ -6,7 +6,7 @@
 use core::ffi::c_int;
 use core::time::Duration;
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::probe::present;
 pub use crate::probe::readable;
 use crate::sys;
@@ -18,7 +18,7 @@ const MOST_IOVECS: usize = 1024;
 
 /// A byte count or an error, as C wants it.
 #[inline]
-pub fn count(result: Result<usize, Errno>) -> ssize_t {
+pub fn count(result: Result<usize, Failure>) -> ssize_t {
     match result {
         Ok(n) => isize::try_from(n).unwrap_or(isize::MAX),
         Err(e) => fail(e) as ssize_t,
@@ -27,7 +27,7 @@ pub fn count(result: Result<usize, Errno>) -> ssize_t {
 
 /// As [`count`], for calls that answer with an `int`.
 #[inline]
-pub fn small(result: Result<usize, Errno>) -> c_int {
+pub fn small(result: Result<usize, Failure>) -> c_int {
     match result {
         Ok(n) => c_int::try_from(n).unwrap_or(c_int::MAX),
         Err(e) => fail(e),
@@ -36,7 +36,7 @@ pub fn small(result: Result<usize, Errno>) -> c_int {
 
 /// 0, or -1 and `errno`.
 #[inline]
-pub fn done(result: Result<(), Errno>) -> c_int {
+pub fn done(result: Result<(), Failure>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(e) => fail(e),
@@ -45,15 +45,15 @@ pub fn done(result: Result<(), Errno>) -> c_int {
 
 /// Sets `errno` and gives -1.
 #[cold]
-pub fn fail(e: Errno) -> c_int {
-    sys::set_errno(e.0);
+pub fn fail(e: Failure) -> c_int {
+    sys::set_errno(e.code());
     -1
 }
 
 /// A result of `socket::send` for the program: a broken pipe also raises `SIGPIPE` in the calling
 /// thread, as the kernel does, unless the call said not to.
-pub fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
-    if result == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+pub fn sent(result: Result<usize, Failure>, flags: c_int) -> ssize_t {
+    if result == Err(Failure::Ended) && flags & libc::MSG_NOSIGNAL == 0 {
         // SAFETY: raise is async-signal-safe and takes no pointer. A handler of the program's may
         // run here, or the process may end here; we hold nothing.
         unsafe { libc::raise(libc::SIGPIPE) };
@@ -106,7 +106,7 @@ pub fn one(base: *const core::ffi::c_void, len: usize) -> [iovec; 1] {
 ///
 /// # Safety
 /// `t` is null or points to a `timespec`.
-pub unsafe fn span(t: *const timespec) -> Result<Option<Duration>, Errno> {
+pub unsafe fn span(t: *const timespec) -> Result<Option<Duration>, Failure> {
     if t.is_null() {
         return Ok(None);
     }
@@ -114,7 +114,7 @@ pub unsafe fn span(t: *const timespec) -> Result<Option<Duration>, Errno> {
     let t = unsafe { t.read() };
     match (u64::try_from(t.tv_sec), u32::try_from(t.tv_nsec)) {
         (Ok(s), Ok(ns)) if ns < 1_000_000_000 => Ok(Some(Duration::new(s, ns))),
-        _ => Err(Errno::INVAL),
+        _ => Err(Failure::Invalid),
     }
 }
 
@@ -130,7 +130,7 @@ pub fn millis(ms: c_int) -> Option<Duration> {
 ///
 /// # Safety
 /// `t` is null or points to the caller's time.
-pub unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Errno> {
+pub unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Failure> {
     if t.is_null() {
         return Ok(None);
     }
@@ -140,7 +140,7 @@ pub unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Errno> {
         (Ok(s), Ok(us)) => {
             Ok(Some(Duration::from_secs(s).saturating_add(Duration::from_micros(us))))
         }
-        _ => Err(Errno::INVAL),
+        _ => Err(Failure::Invalid),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::channel::link::{self, Ends};
 use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::socket;
 
 /// Bytes of a window: what the peer can write.
@@ -87,7 +87,7 @@ impl Victim {
     ///
     /// # Errors
     /// What `send` would say.
-    pub fn send(&mut self, n: usize) -> Result<usize, Errno> {
+    pub fn send(&mut self, n: usize) -> Result<usize, Failure> {
         let bytes = vec![0x5a; n];
         let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: n }];
         let sent = socket::send(self.id, self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT)?;
@@ -99,7 +99,7 @@ impl Victim {
     ///
     /// # Errors
     /// What `recv` would say.
-    pub fn receive(&mut self, n: usize, peek: bool) -> Result<usize, Errno> {
+    pub fn receive(&mut self, n: usize, peek: bool) -> Result<usize, Failure> {
         let mut bytes = vec![0; n].into_boxed_slice();
         let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: n }];
         let flags = libc::MSG_DONTWAIT | if peek { libc::MSG_PEEK } else { 0 };
@@ -112,7 +112,7 @@ impl Victim {
     ///
     /// # Errors
     /// What `riowrite` would say.
-    pub fn place(&mut self, n: usize, offset: i64) -> Result<usize, Errno> {
+    pub fn place(&mut self, n: usize, offset: i64) -> Result<usize, Failure> {
         let bytes = vec![0xa5; n];
         let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: n }];
         crate::iomap::write(self.id, self.fd.as_raw_fd(), &v, offset, libc::MSG_DONTWAIT)

@@ -9,7 +9,7 @@ use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::direct_placement::table::{self, Entry, Map, Place};
 use crate::direct_placement::{arrive, thread};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::socket::call::Call;
 use crate::socket::{send, wait};
 use crate::sync::living;
@@ -44,12 +44,12 @@ pub struct Memory {
 /// # Safety
 /// The memory stays mapped in the process until [`unmap`] or [`crate::direct_placement::closing`]
 /// takes it back; with `writable` it may change at any time until then.
-pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Errno> {
+pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Failure> {
     let Memory { at, len, writable } = memory;
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
-    let bytes = u32::try_from(len).ok().filter(|n| *n > 0).ok_or(Errno::INVAL)?;
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
+    let bytes = u32::try_from(len).ok().filter(|n| *n > 0).ok_or(Failure::Invalid)?;
     if !Cursor::plausible(&[libc::iovec { iov_base: at.cast(), iov_len: len }]) {
-        return Err(Errno(libc::EFAULT));
+        return Err(Failure::BadAddress);
     }
     if writable {
         table::populate(at, len)?;
@@ -67,7 +67,7 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
             Some(Entry { index, generation: 0 })
         } else {
             let most = ends.incoming.offered().unwrap_or(0);
-            let index = maps.free_index().filter(|i| *i < most).ok_or(Errno::NOMEM)?;
+            let index = maps.free_index().filter(|i| *i < most).ok_or(Failure::NoMemory)?;
             Some(Entry { index, generation: maps.next_generation(s) })
         };
         maps.list.push(Map { at: at.expose_provenance(), len: bytes, offset, entry });
@@ -78,7 +78,7 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
         }
         Ok(offset)
     });
-    let offset = mapped.unwrap_or(Err(Errno::AGAIN))?;
+    let offset = mapped.unwrap_or(Err(Failure::Blocked))?;
     if writable && !s.has(flag::BRIDGED) {
         thread::watch(id);
     }
@@ -86,7 +86,7 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
 }
 
 /// This process becomes the one whose memory is mapped on the connection.
-pub(super) fn own(s: &Slot) -> Result<(), Errno> {
+pub(super) fn own(s: &Slot) -> Result<(), Failure> {
     let (me, before) = (sys::pid(), s.placement.owner.load(Ordering::Acquire));
     if before == me {
         return Ok(());
@@ -95,7 +95,7 @@ pub(super) fn own(s: &Slot) -> Result<(), Errno> {
     let taken = || {
         s.placement.owner.compare_exchange(before, me, Ordering::AcqRel, Ordering::Acquire).is_ok()
     };
-    if free && taken() { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+    if free && taken() { Ok(()) } else { Err(Failure::Unsupported) }
 }
 
 /// Takes a mapping back, the first that was made of exactly this memory. From then on the peer's
@@ -106,12 +106,12 @@ pub(super) fn own(s: &Slot) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `EINVAL` when there is none.
-pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
-    let place = Place::of(id).ok_or(Errno::INVAL)?;
+pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
+    let place = Place::of(id).ok_or(Failure::Invalid)?;
     let removed = place.with(|maps| {
         let found = maps.list.iter().position(|m| m.at == at.addr() && m.len as usize == len);
-        let found = found.ok_or(Errno::INVAL)?;
+        let found = found.ok_or(Failure::Invalid)?;
         if !s.has(flag::BRIDGED)
             && let Some(ends) = crate::channel::link::ends(s)
         {
@@ -124,7 +124,7 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Errno> {
         }
         Ok(maps.list.remove(found).entry)
     });
-    let entry = removed.unwrap_or(Err(Errno::AGAIN))?;
+    let entry = removed.unwrap_or(Err(Failure::Blocked))?;
     if s.has(flag::BRIDGED)
         && let Some(entry) = entry
     {
@@ -144,9 +144,9 @@ pub fn write(
     from: &[libc::iovec],
     offset: i64,
     flags: i32,
-) -> Result<usize, Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
-    let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+) -> Result<usize, Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
+    let offset = u64::try_from(offset).map_err(|_| Failure::Invalid)?;
     let call = Call { id, s, fd, flags };
     let sent = send::transfer(&call, from, send::Into::Mapping(offset));
     crate::socket::after_send(id, from, sent)

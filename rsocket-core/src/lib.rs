@@ -61,7 +61,7 @@ pub mod stats;
 pub mod tap;
 pub mod waiting;
 
-pub use rsocket_host::{address, environment, errno, facts as host, log, probe, seqpacket, sys};
+pub use rsocket_host::{address, environment, facts as host, failure, log, probe, seqpacket, sys};
 pub use rsocket_host::{log_at, log_debug, log_info, log_warn};
 pub use rsocket_wire as wire;
 pub use rsocket_wire::proto;

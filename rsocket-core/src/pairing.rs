@@ -31,7 +31,7 @@ use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{cause, fork_group, waited};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::tuple::Tuple;
 use crate::host::{kernel, raw, trial};
 use crate::reason::{Reason, not_there, refused};
@@ -341,7 +341,7 @@ fn offer(s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(), Reason> {
     offer_by(s, || {
         // A stranger, or a sibling that held the connection and is still ending.
         let reason = |e| {
-            if e == Errno(libc::EADDRINUSE) { Reason::NameTaken } else { refused("an offer")(e) }
+            if e == Failure::NameTaken { Reason::NameTaken } else { refused("an offer")(e) }
         };
         Offer::open(tuple).map_err(reason)
     })

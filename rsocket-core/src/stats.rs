@@ -18,7 +18,7 @@ use core::ffi::CStr;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::{option_table, trial};
 use crate::log::open_append;
 use crate::reason::Reason;
@@ -150,16 +150,16 @@ pub fn forked() {
 ///
 /// # Errors
 /// Those of opening and writing.
-pub fn write_report(file: &[u8]) -> Result<(), Errno> {
+pub fn write_report(file: &[u8]) -> Result<(), Failure> {
     let mut text = Text::<8192>::new();
     let _ = writeln!(text, "pid {}", rustix::process::getpid().as_raw_nonzero());
     let _ = snapshot().write_to(&mut text);
     let _ = write_details(&mut text);
     let file = open_append(file)?;
     let written = if sys::may_append(&file, text.as_bytes().len()) {
-        rustix::io::write(&file, text.as_bytes()).map_err(Errno::from)
+        rustix::io::write(&file, text.as_bytes()).map_err(Failure::from)
     } else {
-        Err(Errno::FBIG)
+        Err(Failure::FileTooLong)
     };
     discard(file);
     written?;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::host::counters::{
     Taken, fin_received, in_queue, left_at_the_end, out_queue, put, taken, tcp_state,
 };
@@ -86,7 +86,7 @@ fn half_closed_each_way() {
         let (mut first, mut second) = if connecting_first { (c, s) } else { (s, c) };
         first.write_all(b"hello").expect("write");
         first.shutdown(Shutdown::Write).expect("shutdown");
-        assert_eq!(put(first.as_raw_fd(), connecting_first), Err(Errno::PIPE));
+        assert_eq!(put(first.as_raw_fd(), connecting_first), Err(Failure::Ended));
         assert_eq!(took(first.as_raw_fd()), (0, 0, false));
         // FIN is in the second's counter, and is not counted as a byte: unread, read, and after end
         // of file.
@@ -105,8 +105,8 @@ fn half_closed_each_way() {
         second.shutdown(Shutdown::Write).expect("shutdown");
         assert!(put(second.as_raw_fd(), !connecting_first).is_err());
         // Both FINs are through: the kernel has no connection any more, and no answer.
-        assert_eq!(taken(first.as_raw_fd()), Err(Errno::NOTCONN));
-        assert_eq!(taken(second.as_raw_fd()), Err(Errno::NOTCONN));
+        assert_eq!(taken(first.as_raw_fd()), Err(Failure::NotConnected));
+        assert_eq!(taken(second.as_raw_fd()), Err(Failure::NotConnected));
     }
 }
 
@@ -140,12 +140,12 @@ fn what_is_left_when_the_connection_is_no_more() {
                 }
             }
             for _ in 0..2000 {
-                if taken(cf) == Err(Errno::NOTCONN) {
+                if taken(cf) == Err(Failure::NotConnected) {
                     break;
                 }
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            assert_eq!(taken(cf), Err(Errno::NOTCONN));
+            assert_eq!(taken(cf), Err(Failure::NotConnected));
             let (told, first) = (read as u64, 1000);
             let left = left_at_the_end(cf, first);
             assert_eq!(
@@ -187,15 +187,15 @@ fn shut_down_for_reading_only() {
 #[test]
 fn what_is_not_connected() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-    assert_eq!(put(listener.as_raw_fd(), false), Err(Errno::NOTCONN));
-    assert_eq!(taken(listener.as_raw_fd()), Err(Errno::NOTCONN));
+    assert_eq!(put(listener.as_raw_fd(), false), Err(Failure::NotConnected));
+    assert_eq!(taken(listener.as_raw_fd()), Err(Failure::NotConnected));
     let (c, s) = pair("127.0.0.1:0").expect("pair");
     // A reset.
     rustix::net::sockopt::set_socket_linger(&s, Some(std::time::Duration::ZERO)).expect("linger");
     drop(s);
-    assert_eq!(put(c.as_raw_fd(), true), Err(Errno::NOTCONN));
-    assert_eq!(taken(c.as_raw_fd()), Err(Errno::NOTCONN));
-    assert_eq!(put(-1, true), Err(Errno::BADF));
+    assert_eq!(put(c.as_raw_fd(), true), Err(Failure::NotConnected));
+    assert_eq!(taken(c.as_raw_fd()), Err(Failure::NotConnected));
+    assert_eq!(put(-1, true), Err(Failure::BadDescriptor));
     let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
     assert!(put(udp.as_raw_fd(), true).is_err() && taken(udp.as_raw_fd()).is_err());
 }
@@ -220,7 +220,7 @@ fn while_acknowledgements_come_in() {
         match put(c.as_raw_fd(), true) {
             Ok(n) => assert_eq!(n, sum as u64),
             Err(e) => {
-                assert_eq!(e, Errno::AGAIN);
+                assert_eq!(e, Failure::Blocked);
                 busy += 1;
             }
         }

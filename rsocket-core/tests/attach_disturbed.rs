@@ -17,7 +17,7 @@ use rsocket_core::conn::machine::{Phase, ReceiveMode};
 use rsocket_core::conn::pairing_lock::PairingGuard;
 use rsocket_core::conn::slot::{Slot, SlotId, flag};
 use rsocket_core::device::shm::channel::Beyond;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::host::counters;
 use rsocket_core::host::events::Events;
 use rsocket_core::host::tuple::Tuple;
@@ -172,7 +172,7 @@ fn strangers_crowd_the_door() {
         loop {
             match rendezvous::knock(&tuple) {
                 Ok(channel) => crowd.push(channel.expect("offered")),
-                Err(e) => break assert_eq!(e, Errno::AGAIN),
+                Err(e) => break assert_eq!(e, Failure::Blocked),
             }
         }
         crowd
@@ -279,7 +279,7 @@ fn out_of_time_has_a_reason() {
         let list = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
         let fd = end.stream.as_raw_fd();
         let sent = || send::send(end.id, end.slot, fd, &list, libc::MSG_DONTWAIT);
-        assert_eq!([sent(), sent()], [Err(Errno::TIMEDOUT); 2]);
+        assert_eq!([sent(), sent()], [Err(Failure::TimedOut); 2]);
     };
     let before = [Reason::NoOffer, Reason::NameTaken, Reason::OfferLapsed].map(counted);
     late(&server);
@@ -322,7 +322,7 @@ fn a_window_is_free_here_before_the_peer_may_use_it() {
     }
 }
 
-fn received(end: &End) -> Result<usize, Errno> {
+fn received(end: &End) -> Result<usize, Failure> {
     let mut bytes = [0_u8; 4096];
     let list = [libc::iovec { iov_base: (&raw mut bytes).cast(), iov_len: bytes.len() }];
     receive::receive(end.id, end.slot, end.stream.as_raw_fd(), &list, libc::MSG_DONTWAIT)
@@ -352,7 +352,7 @@ fn a_reset_before_the_switch_is_no_inconsistency() {
             other => break other,
         }
     };
-    assert_eq!(end, Err(Errno::CONNRESET));
+    assert_eq!(end, Err(Failure::Reset));
     assert!(0 < all && all < n, "{all} of {n}");
     assert!(!link::distrusted());
 }
@@ -372,7 +372,7 @@ fn a_window_that_cannot_be_reached_is_no_inconsistency() {
             false => received(&server),
         };
         server.slot.arena.store(arena, Ordering::Relaxed);
-        assert_eq!(tried, Err(Errno::CONNRESET));
+        assert_eq!(tried, Err(Failure::Reset));
         assert_eq!(server.reason(), Some(Reason::ResourceError));
         assert!(!link::distrusted());
     }

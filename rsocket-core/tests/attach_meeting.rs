@@ -9,7 +9,7 @@ use rsocket_core::attach::hello::{Hello, HelloAck, MESSAGE_MAX};
 use rsocket_core::attach::rendezvous::{Offer, knock, name};
 use rsocket_core::attach::trust::{self, own_identity};
 use rsocket_core::channel::identity::{Id, forked, process_id};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::host::tuple::Tuple;
 use rsocket_core::seqpacket::{Channel, MAX_FDS, ReceiveError, Received};
 use rsocket_core::sys;
@@ -94,7 +94,7 @@ fn a_whole_meeting() {
     );
     assert!(rustix::io::fcntl_getfd(&fd).expect("flags").contains(rustix::io::FdFlags::CLOEXEC));
     assert_eq!(there.receive(&mut buf, &mut fds), Err(ReceiveError::Closed));
-    assert_eq!(there.send(b"x", &[]), Err(Errno::PIPE));
+    assert_eq!(there.send(b"x", &[]), Err(Failure::Ended));
     there.close();
     assert_eq!(knock(&tuple(&server)), Ok(None), "nothing is left behind");
 }
@@ -103,11 +103,11 @@ fn a_whole_meeting() {
 fn the_name_can_be_taken_once() {
     let (client, server) = pair();
     let offer = Offer::open(&tuple(&client)).expect("offer");
-    assert_eq!(Offer::open(&tuple(&client)), Err(Errno(libc::EADDRINUSE)));
+    assert_eq!(Offer::open(&tuple(&client)), Err(Failure::NameTaken));
     assert_ne!(name(&tuple(&client)), name(&tuple(&server)), "each side has a name of its own");
     // Strangers fill the queue: the next one is told so, and none waits.
     let full = (0..8).map(|_| knock(&tuple(&server))).collect::<Vec<_>>();
-    assert_eq!(full.last(), Some(&Err(Errno::AGAIN)));
+    assert_eq!(full.last(), Some(&Err(Failure::Blocked)));
     let strangers = full.into_iter().filter_map(|k| k.ok().flatten()).collect::<Vec<_>>();
     // Each can be picked up, also those who have left.
     strangers[0].close();
@@ -141,7 +141,7 @@ fn too_long_is_an_error_and_keeps_nothing() {
 fn four_descriptors_and_no_more() {
     let (here, there) = meeting();
     let file = memfd();
-    assert_eq!(here.send(b"x", &[file.as_fd(); MAX_FDS + 1]), Err(Errno::INVAL));
+    assert_eq!(here.send(b"x", &[file.as_fd(); MAX_FDS + 1]), Err(Failure::Invalid));
     here.send(b"four", &[file.as_fd(); MAX_FDS]).expect("send");
     let (mut buf, mut fds) = ([0; MESSAGE_MAX], none());
     assert_eq!(there.receive(&mut buf, &mut fds), Ok(Received { len: 4, nfds: 4 }));
@@ -169,7 +169,7 @@ fn four_descriptors_and_no_more() {
 fn a_reader_that_does_not_read_stops_nobody() {
     let (here, there) = meeting();
     let error = (0..100_000).find_map(|_| here.send(&[0; 40], &[]).err());
-    assert_eq!(error, Some(Errno::AGAIN));
+    assert_eq!(error, Some(Failure::Blocked));
     here.close();
     there.close();
 }

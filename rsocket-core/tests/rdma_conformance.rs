@@ -16,6 +16,7 @@ use rdma_support::{End, Fabric, address};
 use rsocket_core::device::conformance::{self, Rig};
 use rsocket_core::device::rdma::{CmError, CmId, EventChannel, Kind, Missing, PairParams, probe};
 use rsocket_core::device::{Completion, HALF, PostError, QueuePair};
+use rsocket_core::failure::Failure;
 use rsocket_core::proto::control::Mode;
 use rsocket_core::wire::sge::Sge;
 use rsocket_core::wire::word::Word;
@@ -142,7 +143,7 @@ fn refusals_are_told() {
     let _pair = id.create_pair(&fabric.params).unwrap();
     // Soft-iWARP says so at once.
     match id.connect(b"") {
-        Err(e) => assert_eq!(e.errno().0, libc::ECONNREFUSED),
+        Err(e) => assert_eq!(e.failure(), Failure::Refused),
         Ok(()) => {
             let event = fabric.event();
             let refused = matches!(event.kind, Kind::Rejected { .. } | Kind::Failed { .. });

@@ -14,6 +14,7 @@ use libc::{
     POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, pollfd,
 };
 use readiness_support::*;
+use rsocket_core::failure::Failure;
 use rsocket_core::readiness::poll::poll_with;
 use rsocket_core::readiness::select::{Sets, select_with};
 use rsocket_core::readiness::source::Events;
@@ -26,7 +27,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 }
 
 fn poll(fds: &mut [pollfd], time: Option<Duration>) -> Result<usize, i32> {
-    poll_with(&SETS, fds, time, std::ptr::null(), find).map_err(|e| e.0)
+    poll_with(&SETS, fds, time, std::ptr::null(), find).map_err(Failure::code)
 }
 
 fn pfd(fd: RawFd, events: i16) -> pollfd {
@@ -201,7 +202,7 @@ fn select_large_bad_and_timed() {
         let [read, write] = sets.each_mut().map(|s| s.as_mut_ptr().cast());
         let sets = Sets { nfds, read, write, except: std::ptr::null_mut() };
         // SAFETY: sets of 4096 bits, or null.
-        unsafe { select_with(&SETS, sets, t, std::ptr::null(), find) }.map_err(|e| e.0)
+        unsafe { select_with(&SETS, sets, t, std::ptr::null(), find) }.map_err(Failure::code)
     };
     assert_eq!(call(2001, &mut sets, None), Ok(2));
     let mut want = [[0; 64]; 2];
@@ -244,7 +245,7 @@ fn select_large_bad_and_timed() {
     let sets = Sets { nfds, read: null, write: null, except };
     // SAFETY: a set of 4096 bits.
     let n = unsafe { select_with(&SETS, sets, Some(&mut t), std::ptr::null(), find) };
-    assert_eq!(n.map_err(|e| e.0), Ok(0));
+    assert_eq!(n.map_err(Failure::code), Ok(0));
     assert!(cpu() - before < 10 * MS);
 }
 
@@ -391,7 +392,7 @@ fn signals_interrupt() {
         libc::pthread_kill(me, libc::SIGUSR1);
         assert!(!HIT.load(SeqCst));
         let r = poll_with(&SETS, &mut [pfd(c.fd(), POLLIN)], None, &old, find);
-        assert_eq!(r.map_err(|e| e.0), Err(libc::EINTR));
+        assert_eq!(r.map_err(Failure::code), Err(libc::EINTR));
         assert!(HIT.load(SeqCst));
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
     }

@@ -11,7 +11,7 @@ use libc::{
     socklen_t,
 };
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 /// An IPv4 or IPv6 address with its port; of IPv6 also flow information and scope. An IPv4 address
 /// that is written as an IPv6 one (`::ffff:a.b.c.d`) stays what it is.
@@ -80,13 +80,13 @@ impl SockAddr {
     ///
     /// # Safety
     /// `at` is null or points to `length` readable bytes.
-    pub unsafe fn read(at: *const sockaddr, length: socklen_t) -> Result<Self, Errno> {
+    pub unsafe fn read(at: *const sockaddr, length: socklen_t) -> Result<Self, Failure> {
         let length = length as usize;
         if at.is_null() {
-            return Err(Errno(libc::EFAULT));
+            return Err(Failure::BadAddress);
         }
         if length < size_of::<sa_family_t>() {
-            return Err(Errno::INVAL);
+            return Err(Failure::Invalid);
         }
         // SAFETY: the family lies within the length, which was checked.
         let family = unsafe { at.cast::<sa_family_t>().read_unaligned() };
@@ -110,8 +110,8 @@ impl SockAddr {
                 }
                 Ok(Self::from(whole))
             }
-            libc::AF_INET | libc::AF_INET6 => Err(Errno::INVAL),
-            _ => Err(Errno(libc::EAFNOSUPPORT)),
+            libc::AF_INET | libc::AF_INET6 => Err(Failure::Invalid),
+            _ => Err(Failure::WrongFamily),
         }
     }
 
@@ -226,15 +226,12 @@ mod tests {
         let at: *const sockaddr = (&raw const raw).cast();
         // SAFETY: a local, and never more than its length.
         unsafe {
-            assert_eq!(SockAddr::read(core::ptr::null(), len), Err(Errno(libc::EFAULT)));
-            assert_eq!(SockAddr::read(at, 1), Err(Errno::INVAL));
-            assert_eq!(SockAddr::read(at, 16), Err(Errno::INVAL));
+            assert_eq!(SockAddr::read(core::ptr::null(), len), Err(Failure::BadAddress));
+            assert_eq!(SockAddr::read(at, 1), Err(Failure::Invalid));
+            assert_eq!(SockAddr::read(at, 16), Err(Failure::Invalid));
             assert!(SockAddr::read(at, 24).is_ok());
             raw.ss_family = libc::AF_UNIX as sa_family_t;
-            assert_eq!(
-                SockAddr::read((&raw const raw).cast(), len),
-                Err(Errno(libc::EAFNOSUPPORT))
-            );
+            assert_eq!(SockAddr::read((&raw const raw).cast(), len), Err(Failure::WrongFamily));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The library's own system calls, what it knows of the calling thread, and what the kernel says
 //! of the process and its host. Nothing here has heard of connections, devices or hooks.
 //!
-//! From the bottom up: [`errno`], [`environment`] (the variables), [`address`] (`sockaddr`),
+//! From the bottom up: [`failure`], [`environment`] (the variables), [`address`] (`sockaddr`),
 //! [`sys`] (system calls, and descriptors of the library's own), [`thread`] (who the caller is, and
 //! the sections in which signals wait) with [`signals`], [`stack`] (a stack of the library's own)
 //! and [`living`] (whether a thread or process still lives), [`log`], [`probe`] (whether memory is
@@ -15,8 +15,8 @@
 
 pub mod address;
 pub mod environment;
-pub mod errno;
 pub mod facts;
+pub mod failure;
 pub mod living;
 pub mod log;
 mod own;

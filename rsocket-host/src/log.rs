@@ -23,7 +23,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::stack;
 use crate::sys::text::Text;
 use crate::sys::{self, sandbox};
@@ -91,7 +91,7 @@ pub fn init<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) {
 ///
 /// # Errors
 /// Those of opening the file, or of duplicating stderr.
-pub fn open(level: Level, file: Option<&[u8]>) -> Result<(), Errno> {
+pub fn open(level: Level, file: Option<&[u8]>) -> Result<(), Failure> {
     let place = match file {
         Some(pattern) => open_append(pattern)?,
         None => rustix::io::fcntl_dupfd_cloexec(sys::borrow(2), 3)?,
@@ -123,11 +123,11 @@ pub fn close() {
 }
 
 /// Opens a file for appending; `%p` in its name stands for the process id, `%%` for `%`.
-pub fn open_append(pattern: &[u8]) -> Result<OwnedFd, Errno> {
+pub fn open_append(pattern: &[u8]) -> Result<OwnedFd, Failure> {
     stack::on_own(|| open_named(pattern))
 }
 
-fn open_named(pattern: &[u8]) -> Result<OwnedFd, Errno> {
+fn open_named(pattern: &[u8]) -> Result<OwnedFd, Failure> {
     let mut path = Text::<1024>::new();
     let mut bytes = pattern.iter().copied();
     while let Some(byte) = bytes.next() {
@@ -142,9 +142,9 @@ fn open_named(pattern: &[u8]) -> Result<OwnedFd, Errno> {
     }
     path.push(&[0]);
     if path.cut {
-        return Err(Errno(libc::ENAMETOOLONG));
+        return Err(Failure::NameTooLong);
     }
-    let path = CStr::from_bytes_with_nul(path.as_bytes()).map_err(|_| Errno::INVAL)?;
+    let path = CStr::from_bytes_with_nul(path.as_bytes()).map_err(|_| Failure::Invalid)?;
     // NONBLOCK: a FIFO without a reader must not hold the program up.
     let flags = OFlags::WRONLY
         | OFlags::CREATE

@@ -20,8 +20,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-use crate::errno::Errno;
 use crate::facts::raw;
+use crate::failure::Failure;
 use crate::sys::{self, discard};
 
 /// The most descriptors that one message can carry.
@@ -48,7 +48,7 @@ pub enum ReceiveError {
     /// More or other control data than [`MAX_FDS`] descriptors; all that came is closed.
     ControlTruncated,
     /// The kernel's error.
-    System(Errno),
+    System(Failure),
 }
 
 /// One meeting: a connected UNIX socket that keeps messages apart.
@@ -75,7 +75,7 @@ impl Channel {
     ///
     /// # Errors
     /// Those of `getsockopt`.
-    pub fn peer_uid(&self) -> Result<u32, Errno> {
+    pub fn peer_uid(&self) -> Result<u32, Failure> {
         Ok(self.credentials()?.uid)
     }
 
@@ -86,10 +86,10 @@ impl Channel {
         self.credentials().map_or(0, |c| c.pid)
     }
 
-    fn credentials(&self) -> Result<PeerCred, Errno> {
+    fn credentials(&self) -> Result<PeerCred, Failure> {
         let (cred, len) =
             raw::getsockopt::<PeerCred>(self.fd, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
-        if len == size_of::<PeerCred>() { Ok(cred) } else { Err(Errno::INVAL) }
+        if len == size_of::<PeerCred>() { Ok(cred) } else { Err(Failure::Invalid) }
     }
 
     /// Sends one message, with copies of the descriptors.
@@ -97,14 +97,14 @@ impl Channel {
     /// # Errors
     /// `EAGAIN` when the other side has not read, `EPIPE` when it has gone, `EINVAL` for more than
     /// [`MAX_FDS`] descriptors.
-    pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Failure> {
         if fds.len() > MAX_FDS {
-            return Err(Errno::INVAL);
+            return Err(Failure::Invalid);
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(Errno::INVAL);
+            return Err(Failure::Invalid);
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let sent = rustix::net::sendmsg(
@@ -113,7 +113,7 @@ impl Channel {
             &mut control,
             flags,
         )?;
-        if sent == message.len() { Ok(()) } else { Err(Errno::INVAL) }
+        if sent == message.len() { Ok(()) } else { Err(Failure::Invalid) }
     }
 
     /// Receives one message; its descriptors, close-on-exec, go to the front of `fds`.

@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 
 use rustix::process::Rlimit;
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys::settle::Settle;
 
 /// Descriptors at or above this number are never private, and never looked up.
@@ -103,7 +103,7 @@ pub fn crowded_from() -> RawFd {
 }
 
 /// Another number for what `fd` names where the program, with this soft limit, could have one, too.
-fn below(fd: BorrowedFd<'_>, soft: u64) -> Result<OwnedFd, Errno> {
+fn below(fd: BorrowedFd<'_>, soft: u64) -> Result<OwnedFd, Failure> {
     let copy = rustix::io::fcntl_dupfd_cloexec(fd, private_base(soft))?;
     let limit = i32::try_from(soft).unwrap_or(i32::MAX);
     if copy.as_raw_fd() < limit - limit / 16 {
@@ -160,7 +160,7 @@ pub fn may_append(fd: impl AsFd, more: usize) -> bool {
 ///
 /// # Errors
 /// What `F_DUPFD_CLOEXEC` answers: mostly `EMFILE`. The original is closed in that case.
-pub fn make_private(fd: OwnedFd) -> Result<RawFd, Errno> {
+pub fn make_private(fd: OwnedFd) -> Result<RawFd, Failure> {
     let number = private_copy(&fd)?;
     discard(fd);
     Ok(number)
@@ -171,7 +171,7 @@ pub fn make_private(fd: OwnedFd) -> Result<RawFd, Errno> {
 ///
 /// # Errors
 /// As for [`make_private`].
-pub fn private_copy(fd: impl AsFd) -> Result<RawFd, Errno> {
+pub fn private_copy(fd: impl AsFd) -> Result<RawFd, Failure> {
     let fd = fd.as_fd();
     let limits = limits();
     let copy = match above::copy(fd, limits) {
@@ -196,7 +196,7 @@ pub fn close_private(fd: RawFd) {
 ///
 /// # Errors
 /// As dup3(2). `fd` is closed in any case.
-pub fn put_at(fd: OwnedFd, at: RawFd, closes_on_exec: bool) -> Result<(), Errno> {
+pub fn put_at(fd: OwnedFd, at: RawFd, closes_on_exec: bool) -> Result<(), Failure> {
     use rustix::io::DupFlags;
     let flags = if closes_on_exec { DupFlags::CLOEXEC } else { DupFlags::empty() };
     // SAFETY: `at` stays the program's, since this owner of it is never dropped.
@@ -361,7 +361,10 @@ pub fn is_sandboxed() -> bool {
 
 /// As [`wait`], but no cancellation point; with a mask it would not be what was asked for.
 #[cold]
-fn plain_poll(fds: &mut [libc::pollfd], timeout: Option<&libc::timespec>) -> Result<usize, Errno> {
+fn plain_poll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<&libc::timespec>,
+) -> Result<usize, Failure> {
     let millis = |t: &libc::timespec| {
         t.tv_sec.saturating_mul(1000).saturating_add((t.tv_nsec + 999_999) / 1_000_000)
     };
@@ -386,7 +389,7 @@ fn plain_poll(fds: &mut [libc::pollfd], timeout: Option<&libc::timespec>) -> Res
             8,
         )
     };
-    usize::try_from(n).map_err(|_| Errno(errno()))
+    usize::try_from(n).map_err(|_| Failure::last())
 }
 
 /// The signature of libc's `ppoll`.
@@ -414,7 +417,7 @@ pub fn wait(
     fds: &mut [libc::pollfd],
     timeout: Option<&libc::timespec>,
     mask: *const libc::sigset_t,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     if PLAIN_POLL.load(Ordering::Relaxed) && mask.is_null() {
         return plain_poll(fds, timeout);
     }
@@ -428,7 +431,7 @@ pub fn wait(
     };
     // SAFETY: the slice is valid for its length, the two pointers are null or the caller's.
     let n = unsafe { ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, time, mask) };
-    usize::try_from(n).map_err(|_| Errno(errno()))
+    usize::try_from(n).map_err(|_| Failure::last())
 }
 
 unsafe extern "C-unwind" fn libc_ppoll(

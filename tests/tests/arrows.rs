@@ -16,7 +16,7 @@ const ROOMS: [(&str, &[&str]); 3] =
     [("rsocket-host", &HOST), ("rsocket-sync", &SYNC), ("rsocket-core", &CORE)];
 
 const HOST: [&str; 13] = [
-    "errno",
+    "failure",
     "environment",
     "address",
     "sys",

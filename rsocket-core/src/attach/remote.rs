@@ -17,7 +17,7 @@ use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{fork_group, pending};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::reason::Reason;
 use crate::{live_segment, stats, sys};
 
@@ -122,7 +122,7 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
 /// (`life-of-a-connection §1`).
 pub fn lost(s: &Slot, committed: bool) {
     if committed || !back_to_tcp(s) {
-        pending::note_reset(s, Errno::CONNRESET);
+        pending::note_reset(s, Failure::Reset);
         s.set(flag::LOST);
     }
 }
@@ -130,7 +130,7 @@ pub fn lost(s: &Slot, committed: bool) {
 /// The peer has closed, and takes nothing of what was sent last. Over TCP a reset behind its FIN
 /// says so, of which the error is `EPIPE`.
 pub fn unheard(s: &Slot) {
-    pending::note_reset(s, Errno::PIPE);
+    pending::note_reset(s, Failure::Ended);
     s.set(flag::LOST);
 }
 

@@ -22,7 +22,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::hello::LAYOUT_VERSION;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::tuple::{TUPLE_BYTES, Tuple};
 use crate::seqpacket::Channel;
 use crate::sys::{self, discard};
@@ -50,17 +50,17 @@ pub fn name(connecting: &Tuple) -> [u8; NAME_LEN] {
     out
 }
 
-fn address(connecting: &Tuple) -> Result<SocketAddrUnix, Errno> {
+fn address(connecting: &Tuple) -> Result<SocketAddrUnix, Failure> {
     Ok(SocketAddrUnix::new_abstract_name(&name(connecting))?)
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
+fn socket() -> Result<OwnedFd, Failure> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
 /// Passes the error on and closes the socket that it concerns.
-fn or_discard(result: rustix::io::Result<()>, socket: OwnedFd) -> Result<OwnedFd, Errno> {
+fn or_discard(result: rustix::io::Result<()>, socket: OwnedFd) -> Result<OwnedFd, Failure> {
     match result {
         Ok(()) => Ok(socket),
         Err(e) => {
@@ -84,7 +84,7 @@ impl Offer {
     /// # Errors
     /// `EADDRINUSE` when somebody has the name already (another holder of the same socket, or a
     /// squatter); `EMFILE` and the like.
-    pub fn open(tuple: &Tuple) -> Result<Self, Errno> {
+    pub fn open(tuple: &Tuple) -> Result<Self, Failure> {
         let address = address(tuple)?;
         let socket = socket()?;
         let ready =
@@ -98,15 +98,13 @@ impl Offer {
     ///
     /// # Errors
     /// Those of `accept4`.
-    pub fn pick_up(&self) -> Result<Option<Channel>, Errno> {
+    pub fn pick_up(&self) -> Result<Option<Channel>, Failure> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(sys::borrow(self.fd), flags) {
+        match rustix::net::accept_with(sys::borrow(self.fd), flags).map_err(Failure::from) {
             Ok(fd) => Ok(Some(Channel { fd: sys::make_private(fd)? })),
             // What Linux's accept returns for "nobody", or "he has gone away again".
-            Err(
-                rustix::io::Errno::AGAIN | rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR,
-            ) => Ok(None),
-            Err(e) => Err(e.into()),
+            Err(Failure::Blocked | Failure::Aborted | Failure::Interrupted) => Ok(None),
+            Err(e) => Err(e),
         }
     }
 
@@ -123,12 +121,12 @@ impl Offer {
 /// `EAGAIN` when too many have knocked already and were not picked up, `EPROTOTYPE` when a
 /// stranger's socket of another kind has the name, `EPERM` or `EACCES` where a security module
 /// forbids it; `EMFILE` and the like.
-pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Errno> {
+pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Failure> {
     let address = address(&tuple.reversed())?;
     let socket = socket()?;
     match or_discard(rustix::net::connect(&socket, &address), socket) {
         Ok(socket) => Ok(Some(Channel { fd: sys::make_private(socket)? })),
-        Err(Errno(libc::ECONNREFUSED)) => Ok(None),
+        Err(Failure::Refused) => Ok(None),
         Err(e) => Err(e),
     }
 }
@@ -138,14 +136,14 @@ pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Errno> {
 ///
 /// # Errors
 /// As [`knock`].
-pub fn knock_ready(tuple: &Tuple) -> Result<Option<Channel>, Errno> {
+pub fn knock_ready(tuple: &Tuple) -> Result<Option<Channel>, Failure> {
     let address = address(&tuple.reversed())?;
     let fd = sys::make_private(socket()?)?;
-    match rustix::net::connect(sys::borrow(fd), &address) {
+    match rustix::net::connect(sys::borrow(fd), &address).map_err(Failure::from) {
         Ok(()) => Ok(Some(Channel { fd })),
         Err(e) => {
             sys::close_private(fd);
-            if e == rustix::io::Errno::CONNREFUSED { Ok(None) } else { Err(e.into()) }
+            if e == Failure::Refused { Ok(None) } else { Err(e) }
         }
     }
 }

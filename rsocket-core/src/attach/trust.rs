@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::tuple::Tuple;
 use crate::host::{tcp_state as state, trial};
 use crate::stats::{self, Counter};
@@ -164,20 +164,22 @@ fn request(tuple: &Tuple) -> Request {
 
 /// Reads the kernel's answer. Where no connection matches, the kernel looks for a listener instead,
 /// so the ports of what was found are compared, and listeners are no owners.
-fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Errno> {
-    let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| Errno::INVAL)?;
+fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Failure> {
+    let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| Failure::Invalid)?;
     if header.kind == NLMSG_ERROR {
-        let (code, _) = i32::read_from_prefix(rest).map_err(|_| Errno::INVAL)?;
-        return match code.checked_neg() {
-            Some(libc::ENOENT) => Ok(None),
-            Some(e) if e > 0 => Err(Errno(e)),
-            _ => Err(Errno::INVAL),
+        let (code, _) = i32::read_from_prefix(rest).map_err(|_| Failure::Invalid)?;
+        let Some(code) = code.checked_neg().filter(|code| *code > 0) else {
+            return Err(Failure::Invalid);
+        };
+        return match Failure::from_code(code) {
+            Failure::Missing => Ok(None),
+            e => Err(e),
         };
     }
     if header.kind != SOCK_DIAG_BY_FAMILY || header.seq != 1 {
-        return Err(Errno::INVAL);
+        return Err(Failure::Invalid);
     }
-    let (answer, _) = Answer::read_from_prefix(rest).map_err(|_| Errno::INVAL)?;
+    let (answer, _) = Answer::read_from_prefix(rest).map_err(|_| Failure::Invalid)?;
     let asked = request(tuple).id;
     if answer.state == state::LISTEN
         || answer.id.sport != asked.sport
@@ -199,19 +201,19 @@ fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Errno> {
 ///
 /// # Errors
 /// The kernel's: out of descriptors, or a sandbox that has no netlink (`EPERM`, `EAFNOSUPPORT`, …).
-pub fn find(tuple: &Tuple) -> Result<Option<Owner>, Errno> {
+pub fn find(tuple: &Tuple) -> Result<Option<Owner>, Failure> {
     look_up(None, &request(tuple), |answer| parse(tuple, answer))
 }
 
 /// What [`peer_of`] says where it cannot know: the calling thread is in another network namespace
 /// than the socket.
-pub const ELSEWHERE: Errno = Errno(libc::EXDEV);
+pub const ELSEWHERE: Failure = Failure::Elsewhere;
 
 /// The socket at the other end of a connected one of ours, in the namespace of that.
 ///
 /// # Errors
 /// As [`find`], and [`ELSEWHERE`].
-pub fn peer_of(fd: RawFd, tuple: &Tuple) -> Result<Option<Owner>, Errno> {
+pub fn peer_of(fd: RawFd, tuple: &Tuple) -> Result<Option<Owner>, Failure> {
     let tuple = tuple.reversed();
     look_up(sys::network_namespace(fd), &request(&tuple), |answer| parse(&tuple, answer))
 }
@@ -222,7 +224,7 @@ pub fn peer_of(fd: RawFd, tuple: &Tuple) -> Result<Option<Owner>, Errno> {
 ///
 /// # Errors
 /// As [`find`].
-pub fn silence(tuple: &Tuple) -> Result<Option<u64>, Errno> {
+pub fn silence(tuple: &Tuple) -> Result<Option<u64>, Failure> {
     let asked = Request { ext: 1 << (INET_DIAG_INFO - 1), ..request(tuple) };
     look_up(None, &asked, |answer| {
         let found = parse(tuple, answer)?;
@@ -249,19 +251,19 @@ fn last_heard(mut attributes: &[u8]) -> Option<u32> {
 fn look_up<R>(
     of: Option<u64>,
     request: &Request,
-    read: impl FnOnce(&[u8]) -> Result<R, Errno>,
-) -> Result<R, Errno> {
+    read: impl FnOnce(&[u8]) -> Result<R, Failure>,
+) -> Result<R, Failure> {
     stack::on_own(|| look_up_here(of, request, read))
 }
 
 fn look_up_here<R>(
     of: Option<u64>,
     request: &Request,
-    read: impl FnOnce(&[u8]) -> Result<R, Errno>,
-) -> Result<R, Errno> {
+    read: impl FnOnce(&[u8]) -> Result<R, Failure>,
+) -> Result<R, Failure> {
     stats::add(Counter::LookUps, 1);
     if trial::netlink_kills() {
-        return Err(Errno(libc::EAFNOSUPPORT));
+        return Err(Failure::WrongFamily);
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = Some(netlink::SOCK_DIAG);
@@ -276,8 +278,8 @@ fn look_up_here<R>(
 fn ask<R>(
     socket: &OwnedFd,
     request: &Request,
-    read: impl FnOnce(&[u8]) -> Result<R, Errno>,
-) -> Result<R, Errno> {
+    read: impl FnOnce(&[u8]) -> Result<R, Failure>,
+) -> Result<R, Failure> {
     let kernel = netlink::SocketAddrNetlink::new(0, 0);
     rustix::net::sendto(socket, request.as_bytes(), SendFlags::NOSIGNAL, &kernel)?;
     // The kernel has answered before sendto came back. Messages from anybody else are not answers.
@@ -289,14 +291,14 @@ fn ask<R>(
             return read(buf.get(..len).unwrap_or(&buf));
         }
     }
-    Err(Errno::AGAIN)
+    Err(Failure::Blocked)
 }
 
 /// Inode and cookie of a socket of ours, in the form in which [`find`] gives them to others.
 ///
 /// # Errors
 /// `EBADF` and `ENOTSOCK` for what is no socket.
-pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Errno> {
+pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Failure> {
     let fd = sys::borrow(fd);
     let cookie = rustix::net::sockopt::socket_cookie(fd.as_fd())?;
     // sock_diag has 32 bits for the inode, and the kernel's socket inodes fit.
@@ -403,12 +405,12 @@ mod tests {
             [header.as_bytes(), &code.to_ne_bytes()[..]].concat()
         };
         assert_eq!(parse(&tuple(), &error(-libc::ENOENT)), Ok(None));
-        assert_eq!(parse(&tuple(), &error(-libc::EPERM)), Err(Errno(libc::EPERM)));
-        assert_eq!(parse(&tuple(), &error(0)), Err(Errno::INVAL));
-        assert_eq!(parse(&tuple(), &error(i32::MIN)), Err(Errno::INVAL));
+        assert_eq!(parse(&tuple(), &error(-libc::EPERM)), Err(Failure::NotPermitted));
+        assert_eq!(parse(&tuple(), &error(0)), Err(Failure::Invalid));
+        assert_eq!(parse(&tuple(), &error(i32::MIN)), Err(Failure::Invalid));
         let good = answer(1, request(&tuple()).id);
         for len in 0..good.len() {
-            assert_eq!(parse(&tuple(), &good[..len]), Err(Errno::INVAL), "length {len}");
+            assert_eq!(parse(&tuple(), &good[..len]), Err(Failure::Invalid), "length {len}");
         }
     }
 

@@ -8,7 +8,7 @@ use super::pump_tests::{End, byte, ends, settle};
 use crate::channel::link;
 use crate::conn::fork_group;
 use crate::device::sim::Weather;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::control::Mode;
 use crate::socket::hints;
 use crate::sys::vectors::Cursor;
@@ -84,7 +84,7 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
     };
     let from_window = |b: &End, most: usize| match b.receive(most) {
         Ok(bytes) => bytes,
-        Err(Errno::AGAIN) => Vec::new(),
+        Err(Failure::Blocked) => Vec::new(),
         Err(e) => panic!("{e:?}"),
     };
     for step in steps {
@@ -154,7 +154,7 @@ fn the_rest_of_a_message_waits_for_the_next_call() {
     assert_eq!(send_bypassing(&mut a, &mut b"0123456789".to_vec(), true), 10);
     while world.borrow_mut().step() {}
     assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"0123");
-    assert_eq!(b.receive(100), Err(Errno::AGAIN), "nothing is in the window");
+    assert_eq!(b.receive(100), Err(Failure::Blocked), "nothing is in the window");
     assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"4567");
     b.pump.run();
     assert_eq!(receive_bypassing(&mut b, 4, true), None, "the window comes first");

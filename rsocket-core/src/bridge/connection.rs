@@ -23,7 +23,7 @@ use crate::conn::timers::Rules;
 use crate::conn::{fork_group, invitation, pending};
 use crate::device::QueuePair;
 use crate::device::rdma::{CmId, RdmaPair};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::stream::StreamParams;
 use crate::sync::stack;
 use crate::sys;
@@ -256,7 +256,7 @@ impl Connection {
         self.reset |= reset;
         if (fin || reset) && !matches!(self.stage, Stage::Running { .. } | Stage::Over) {
             // Nobody waits for it any more.
-            self.lapse(Errno(libc::ECONNABORTED));
+            self.lapse(Failure::Aborted);
         }
     }
 
@@ -269,7 +269,7 @@ impl Connection {
     /// The attempt, whatever it has come to, has failed.
     #[cold]
     #[inline(never)]
-    fn lapse(&mut self, why: Errno) {
+    fn lapse(&mut self, why: Failure) {
         stack::on_own(|| {
             let stage = core::mem::replace(&mut self.stage, Stage::Over);
             self.stage = self.unreached(stage, why);
@@ -288,7 +288,7 @@ impl Connection {
         }
         let until = self.courtship.as_ref().map(|c| c.until).or(self.deadline);
         if !self.running() && until.is_some_and(|until| sys::now_ns() >= until) {
-            self.lapse(Errno::TIMEDOUT);
+            self.lapse(Failure::TimedOut);
         }
         let Stage::Running { pump } = &mut self.stage else {
             return Ran { alive: !matches!(self.stage, Stage::Over), moved: false };
@@ -431,7 +431,7 @@ impl Connection {
             self.say_timed_out();
         } else if broken && !self.beside {
             // Its next call may find the window closed before the kernel says anything.
-            self.holder().inspect(|(_, s)| pending::note_reset(s, Errno::CONNRESET));
+            self.holder().inspect(|(_, s)| pending::note_reset(s, Failure::Reset));
         }
         if self.beside
             && (broken || pump.unheard())
@@ -522,7 +522,7 @@ impl Connection {
             // The program was told already, or never asked for anything.
             Stage::Over | Stage::Bound | Stage::Listening { .. } => {}
             other => {
-                let _ = self.unreached(other, Errno(libc::ECONNABORTED));
+                let _ = self.unreached(other, Failure::Aborted);
             }
         }
         if self.end >= 0 {

@@ -12,7 +12,7 @@ use super::{
 use super::{service, serving, table};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Name, SlotId};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::stack;
 
 pub(super) fn unmapped(a: SocketAddr) -> SocketAddr {
@@ -24,14 +24,14 @@ pub(super) fn unmapped(a: SocketAddr) -> SocketAddr {
 ///
 /// # Errors
 /// There is no RDMA here after all, no memory, or no place.
-pub fn dial(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Errno> {
+pub fn dial(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Failure> {
     stack::on_own(|| dial_now(id, s))
 }
 
-fn dial_now(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Errno> {
-    let theirs = s.names.get(1).and_then(Name::get).ok_or(Errno::NOTCONN)?;
+fn dial_now(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Failure> {
+    let theirs = s.names.get(1).and_then(Name::get).ok_or(Failure::NotConnected)?;
     serving::start()?;
-    let bridge = table::take().ok_or(Errno(libc::ENOBUFS))?;
+    let bridge = table::take().ok_or(Failure::NoBuffers)?;
     let made = own_window::window().and_then(|(claim, port)| match service::new_id(bridge.key()) {
         Ok(cm) => Ok((cm, claim, port)),
         Err(e) => {

@@ -21,7 +21,7 @@ use crate::conn::slot::Slot;
 use crate::device::shm::copy;
 use crate::device::shm::layout::PLACES;
 use crate::device::{MemoryError, PostError, QueuePair};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::iomap::MapPost;
 use crate::sys;
 use crate::wire::iomap::Iomap;
@@ -42,12 +42,12 @@ pub enum Refused {
     Memory(MemoryError),
 }
 
-impl From<Refused> for Errno {
+impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::NotConnected => Self::NOTCONN,
-            Refused::Full | Refused::Memory(MemoryError::Exhausted) => Self::NOMEM,
-            Refused::Memory(MemoryError::Range) => Self(libc::EFAULT),
+            Refused::NotConnected => Self::NotConnected,
+            Refused::Full | Refused::Memory(MemoryError::Exhausted) => Self::NoMemory,
+            Refused::Memory(MemoryError::Range) => Self::BadAddress,
         }
     }
 }
@@ -318,11 +318,11 @@ fn note_word(note: Note) -> Option<Word> {
 ///
 /// # Safety
 /// The memory stays mapped in the process until [`withdraw`] or [`withdraw_all`].
-pub unsafe fn expose(s: &Slot, at: *mut u8, len: u32, offset: u64) -> Result<u32, Errno> {
+pub unsafe fn expose(s: &Slot, at: *mut u8, len: u32, offset: u64) -> Result<u32, Failure> {
     if s.bridge_pid.load(core::sync::atomic::Ordering::Relaxed) != sys::pid() {
-        return Err(Errno::OPNOTSUPP);
+        return Err(Failure::Unsupported);
     }
-    let bridge = super::of(s).ok_or(Errno::NOTCONN)?;
+    let bridge = super::of(s).ok_or(Failure::NotConnected)?;
     let exposed = bridge.with(|c| {
         let pump = c.as_mut().filter(|c| c.carries(s))?.pump_mut()?;
         // SAFETY: the caller's promise.
@@ -334,8 +334,8 @@ pub unsafe fn expose(s: &Slot, at: *mut u8, len: u32, offset: u64) -> Result<u32
     service::nudge();
     match exposed {
         Some(Some(exposed)) => Ok(exposed?),
-        Some(None) => Err(Errno::NOTCONN),
-        None => Err(Errno::AGAIN),
+        Some(None) => Err(Failure::NotConnected),
+        None => Err(Failure::Blocked),
     }
 }
 

@@ -10,7 +10,7 @@ use super::pump::PeerEnd;
 use super::pump_tests::{End, IOMAPS, ends, ends_with, settle};
 use crate::device::QueuePair;
 use crate::device::sim::Weather;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::iomap;
 use crate::proto::control::Mode;
 use crate::wire::sge::Sge;
@@ -22,7 +22,7 @@ fn weather(mode: Mode) -> Weather {
 }
 
 impl End {
-    fn place(&self, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
+    fn place(&self, bytes: &[u8], offset: u64) -> Result<usize, Failure> {
         let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
         iomap::write(self.id, self.fd.as_raw_fd(), &v, offset as i64, libc::MSG_DONTWAIT)
     }
@@ -43,7 +43,7 @@ fn bytes_appear_without_a_word() {
     for mode in MODES {
         let mut memory = vec![0; 100_000];
         let (world, mut a, mut b) = ends(weather(mode), 384, 131_072);
-        assert_eq!(b.place(&words(7, 1), 4000), Err(Errno(libc::EFAULT)), "nothing is mapped yet");
+        assert_eq!(b.place(&words(7, 1), 4000), Err(Failure::BadAddress), "nothing is mapped yet");
         assert_eq!(a.map(&mut memory, 4000), Ok(0));
         settle(&world, &mut a, &mut b);
         // More than the ring holds, and across its end.
@@ -52,15 +52,15 @@ fn bytes_appear_without_a_word() {
         while done < bytes.len() {
             match b.place(&bytes[done..], 4000 + done as u64) {
                 Ok(n) => done += n,
-                Err(e) => assert_eq!(e, Errno::AGAIN),
+                Err(e) => assert_eq!(e, Failure::Blocked),
             }
             settle(&world, &mut a, &mut b);
         }
-        assert_eq!(a.receive(1), Err(Errno::AGAIN), "the program is not told");
+        assert_eq!(a.receive(1), Err(Failure::Blocked), "the program is not told");
         assert!(memory.iter().zip(0..).all(|(word, i)| *word == i));
         let end = 4000 + bytes.len() as u64;
         for wrong in [0, 3999, end, u64::MAX / 2] {
-            assert_eq!(b.place(&bytes[..4], wrong), Err(Errno(libc::EFAULT)), "{wrong}");
+            assert_eq!(b.place(&bytes[..4], wrong), Err(Failure::BadAddress), "{wrong}");
         }
         assert_eq!(b.place(&bytes[..8], end - 4), Ok(4), "as far as the mapping goes");
     }
@@ -88,7 +88,7 @@ fn mappings_come_and_go_and_cost_nothing() {
                 settle(&world, &mut a, &mut b);
                 assert!(a.pump.is_gone(index));
                 b.pump.learn(index as u16);
-                assert_eq!(b.place(&words(0, 10), offset), Err(Errno(libc::EFAULT)));
+                assert_eq!(b.place(&words(0, 10), offset), Err(Failure::BadAddress));
             }
             assert_eq!((a.send(b"still"), b.send(b"here")), (5, 4));
             settle(&world, &mut a, &mut b);
@@ -149,7 +149,7 @@ fn what_is_on_its_way_when_a_mapping_goes_breaks_nothing() {
             }
             let before = memory.clone();
             settle(&world, &mut a, &mut b);
-            assert_eq!(b.place(&words(99, 1000), 0), Err(Errno(libc::EFAULT)));
+            assert_eq!(b.place(&words(99, 1000), 0), Err(Failure::BadAddress));
             assert_eq!(memory, before);
             b.send(b"alive");
             settle(&world, &mut a, &mut b);

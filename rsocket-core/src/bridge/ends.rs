@@ -25,7 +25,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use rustix::net::{Shutdown, shutdown};
 
 use super::loopback;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 
@@ -70,7 +70,7 @@ fn mark(fd: RawFd, held: bool) {
 ///
 /// # Errors
 /// As `make`; no descriptor is left.
-pub fn made(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<RawFd, Errno> {
+pub fn made(make: impl FnOnce() -> Result<OwnedFd, Failure>) -> Result<RawFd, Failure> {
     unforked(|| {
         let fd = sys::make_private(make()?)?;
         // Who ends without a word (`exec`, a signal) has not brought all that the peer sent.
@@ -180,7 +180,7 @@ mod tests {
             give_up(end);
             assert_eq!(
                 kernel::take_error(program.as_raw_fd()),
-                (!fin_first).then_some(Errno::CONNRESET)
+                (!fin_first).then_some(Failure::Reset)
             );
             assert_eq!(
                 rustix::io::read(&program, &mut [0; 1]),

@@ -13,7 +13,7 @@ use super::pump::PeerEnd;
 use super::pump_tests::{End, byte, ends, settle};
 use crate::conn::fork_group;
 use crate::device::sim::{Weather, World};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::control::Mode;
 use crate::socket;
 use std::os::fd::AsRawFd;
@@ -92,7 +92,7 @@ fn receive(end: &End, side: usize, programs: &mut [Program; 2], most: usize) -> 
             true
         }
         Err(e) => {
-            assert_eq!(e, Errno::AGAIN);
+            assert_eq!(e, Failure::Blocked);
             false
         }
     }
@@ -248,12 +248,12 @@ fn an_end_that_has_come_is_read_before_what_broke_behind_it() {
         world.borrow_mut().unplug(b.pump.pair().side());
         let s = fork_group::slot(a.id).unwrap();
         // Release: as the service thread does where a heartbeat is not answered.
-        s.pending_error.store(Errno::TIMEDOUT.0, Ordering::Release);
+        s.pending_error.store(Failure::TimedOut.code(), Ordering::Release);
         assert_eq!(a.receive(500).unwrap(), bytes[..500]);
         assert_eq!(a.receive(500).unwrap(), bytes[500..]);
         for _ in 0..3 {
             assert_eq!(a.receive(500), Ok(vec![]));
         }
-        assert_eq!(s.pending_error.load(Ordering::Relaxed), Errno::TIMEDOUT.0);
+        assert_eq!(s.pending_error.load(Ordering::Relaxed), Failure::TimedOut.code());
     }
 }

@@ -8,7 +8,7 @@ use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::{IOMAPS, byte, ends, program, settle};
 use crate::device::sim::{self, SimPair, Weather};
 use crate::device::{Completion, MemoryError, PostError, QueuePair};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::Violation;
 use crate::proto::control::Mode;
 use crate::proto::stream::{Payload, Post};
@@ -145,7 +145,7 @@ fn two_full_queues_are_no_flood() {
         loop {
             match end.receive(1000) {
                 Ok(more) => got.extend(more),
-                Err(e) => break assert_eq!(e, Errno::AGAIN),
+                Err(e) => break assert_eq!(e, Failure::Blocked),
             }
         }
         assert_eq!(got, (0..sent).map(byte).collect::<Vec<u8>>());

@@ -15,7 +15,7 @@ use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId};
 use crate::conn::timers::Rules;
 use crate::device::QueuePair;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::tuple::Tuple;
 use crate::proto::control::Mode;
 use crate::sys;
@@ -99,7 +99,7 @@ impl Connection {
         if let Some((_, s)) = self.holder() {
             // Release: pairs with pending::take, behind the reset that the program's socket gets
             // next.
-            s.pending_error.store(Errno::TIMEDOUT.0, Ordering::Release);
+            s.pending_error.store(Failure::TimedOut.code(), Ordering::Release);
         }
     }
 

@@ -19,7 +19,7 @@ use rustix::net::{
     getsockname, listen, shutdown, socket_with, sockopt,
 };
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 const OURS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
@@ -36,12 +36,12 @@ fn loopbacks(family: AddressFamily) -> impl Iterator<Item = SocketAddr> {
 }
 
 /// The family of a socket.
-fn family(fd: BorrowedFd<'_>) -> Result<AddressFamily, Errno> {
+fn family(fd: BorrowedFd<'_>) -> Result<AddressFamily, Failure> {
     Ok(sockopt::socket_domain(fd)?)
 }
 
-fn own_address(fd: impl AsFd) -> Result<SocketAddr, Errno> {
-    SocketAddr::try_from(getsockname(fd)?).map_err(|_| Errno::INVAL)
+fn own_address(fd: impl AsFd) -> Result<SocketAddr, Failure> {
+    SocketAddr::try_from(getsockname(fd)?).map_err(|_| Failure::Invalid)
 }
 
 /// Connects the program's socket `fd` to a new one of ours, on the loopback interface, without
@@ -50,9 +50,9 @@ fn own_address(fd: impl AsFd) -> Result<SocketAddr, Errno> {
 ///
 /// # Errors
 /// What the kernel says: no loopback interface, no descriptors, a socket that is connected already.
-pub fn tie(fd: RawFd) -> Result<OwnedFd, Errno> {
+pub fn tie(fd: RawFd) -> Result<OwnedFd, Failure> {
     let program = sys::borrow(fd);
-    let mut last = Errno::INVAL;
+    let mut last = Failure::Invalid;
     for at in loopbacks(family(program)?) {
         match tie_at(program, at) {
             Ok(ours) => return Ok(ours),
@@ -62,29 +62,29 @@ pub fn tie(fd: RawFd) -> Result<OwnedFd, Errno> {
     Err(last)
 }
 
-fn tie_at(program: BorrowedFd<'_>, at: SocketAddr) -> Result<OwnedFd, Errno> {
+fn tie_at(program: BorrowedFd<'_>, at: SocketAddr) -> Result<OwnedFd, Failure> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let listener = socket_with(family, SocketType::STREAM, OURS, None)?;
     bind(&listener, &at)?;
     listen(&listener, 1)?;
     let door = own_address(&listener)?;
-    match connect(program, &door) {
+    match connect(program, &door).map_err(Failure::from) {
         // On the loopback interface the handshake is over when connect returns, even where it says
         // that it is still going on.
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
-        Err(e) => return Err(e.into()),
+        Ok(()) | Err(Failure::UnderWay) => {}
+        Err(e) => return Err(e),
     }
     let own = own_address(program)?;
     // A stranger of this host may have been faster: only the program's socket is let in.
     for _ in 0..64 {
-        match accept_with(&listener, OURS) {
+        match accept_with(&listener, OURS).map_err(Failure::from) {
             Ok(ours) if peer(&ours) == Some(own) => return Ok(ours),
             Ok(stranger) => sys::discard(stranger),
-            Err(rustix::io::Errno::AGAIN) => wait_readable(&listener),
-            Err(e) => return Err(e.into()),
+            Err(Failure::Blocked) => wait_readable(&listener),
+            Err(e) => return Err(e),
         }
     }
-    Err(Errno::TIMEDOUT)
+    Err(Failure::TimedOut)
 }
 
 fn wait_readable(fd: &OwnedFd) {
@@ -101,9 +101,9 @@ fn peer(fd: &OwnedFd) -> Option<SocketAddr> {
 ///
 /// # Errors
 /// What the kernel says.
-pub fn listen_near(fd: RawFd, backlog: i32) -> Result<SocketAddr, Errno> {
+pub fn listen_near(fd: RawFd, backlog: i32) -> Result<SocketAddr, Failure> {
     let program = sys::borrow(fd);
-    let mut last = Errno::INVAL;
+    let mut last = Failure::Invalid;
     for at in loopbacks(family(program)?) {
         match bind(program, &at) {
             Ok(()) => {
@@ -129,11 +129,11 @@ impl Near {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn open(door: &SocketAddr) -> Result<Self, Errno> {
+    pub fn open(door: &SocketAddr) -> Result<Self, Failure> {
         let family = if door.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let fd = socket_with(family, SocketType::STREAM, OURS, None)?;
         let own: SocketAddr = match door.ip() {
-            ip if ip.is_unspecified() => return Err(Errno::INVAL),
+            ip if ip.is_unspecified() => return Err(Failure::Invalid),
             ip => SocketAddr::new(ip, 0),
         };
         bind(&fd, &own)?;
@@ -145,10 +145,10 @@ impl Near {
     ///
     /// # Errors
     /// Nobody listens there any more, or its accept queue is full.
-    pub fn knock(self, door: &SocketAddr) -> Result<OwnedFd, Errno> {
-        match connect(&self.fd, door) {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(self.fd),
-            Err(e) => Err(e.into()),
+    pub fn knock(self, door: &SocketAddr) -> Result<OwnedFd, Failure> {
+        match connect(&self.fd, door).map_err(Failure::from) {
+            Ok(()) | Err(Failure::UnderWay) => Ok(self.fd),
+            Err(e) => Err(e),
         }
     }
 }
@@ -188,8 +188,8 @@ impl DoorWay {
     ///
     /// # Errors
     /// What the kernel says: no loopback interface, no descriptors.
-    pub fn open(six: bool) -> Result<Self, Errno> {
-        let mut last = Errno::INVAL;
+    pub fn open(six: bool) -> Result<Self, Failure> {
+        let mut last = Failure::Invalid;
         for at in loopbacks(if six { AddressFamily::INET6 } else { AddressFamily::INET }) {
             match Self::open_at(at) {
                 Ok(door) => return Ok(door),
@@ -199,7 +199,7 @@ impl DoorWay {
         Err(last)
     }
 
-    fn open_at(at: SocketAddr) -> Result<Self, Errno> {
+    fn open_at(at: SocketAddr) -> Result<Self, Failure> {
         let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let listener = socket_with(family, SocketType::STREAM, OURS, None)?;
         bind(&listener, &at)?;
@@ -240,12 +240,12 @@ impl DoorWay {
 ///
 /// # Errors
 /// What the kernel says: nobody is there any more.
-pub fn reach(fd: RawFd, door: &SocketAddr) -> Result<SocketAddr, Errno> {
+pub fn reach(fd: RawFd, door: &SocketAddr) -> Result<SocketAddr, Failure> {
     let program = sys::borrow(fd);
-    match connect(program, door) {
+    match connect(program, door).map_err(Failure::from) {
         // As in tie_at.
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => own_address(program),
-        Err(e) => Err(e.into()),
+        Ok(()) | Err(Failure::UnderWay) => own_address(program),
+        Err(e) => Err(e),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::conn::fork_group;
 use crate::conn::invitation::{self, Invitation};
 use crate::conn::slot::{Name, Slot, SlotId};
 use crate::device::rdma::{CmId, RdmaPair};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::stats::{self, Counter};
 use crate::sys;
 
@@ -40,7 +40,7 @@ pub(super) fn awaited(request: &CmId) -> Option<SlotId> {
 /// connection is told.
 pub(super) fn answer(slot: SlotId, id: CmId, request: &[u8]) {
     let Some(s) = fork_group::slot(slot) else { return };
-    let granted = table::take().ok_or(Errno(libc::ENOBUFS)).and_then(|bridge| {
+    let granted = table::take().ok_or(Failure::NoBuffers).and_then(|bridge| {
         grant(bridge.key(), id, request, (slot, s))
             .map(|connection| {
                 bridge.with(|place| *place = Some(connection));
@@ -48,10 +48,7 @@ pub(super) fn answer(slot: SlotId, id: CmId, request: &[u8]) {
             .inspect_err(|_| bridge.give_back())
     });
     if let Err(e) = granted {
-        crate::log_info!(
-            "fork mode: a peer that was greeted could not be granted RDMA: errno {}",
-            e.0
-        );
+        crate::log_info!("fork mode: a peer that was greeted could not be granted RDMA: {}", e);
         invitation::failed(s);
         news::news(slot);
     }
@@ -62,7 +59,7 @@ fn grant(
     id: CmId,
     request: &[u8],
     (slot, s): (SlotId, &Slot),
-) -> Result<Connection, Errno> {
+) -> Result<Connection, Failure> {
     let shape = setup::shape(s);
     let Granted { pump, own, claim } = Connection::prepare_answer(&id, request, shape)
         .inspect_err(|_| {
@@ -91,7 +88,7 @@ impl Connection {
         let six = |s: &Slot| s.names.first().and_then(Name::get).is_some_and(|a| a.is_ipv6());
         let opened = self.program().and_then(|(_, s)| DoorWay::open(six(s)).ok());
         let Some(door) = opened else {
-            return self.unreached(Stage::Accepting { pump, to: To::Migrant }, Errno::CONNRESET);
+            return self.unreached(Stage::Accepting { pump, to: To::Migrant }, Failure::Reset);
         };
         let invitation = Invitation { door: door.at, window: self.claim, bridge: self.key as u32 };
         service::watch(&service::Watch::door(self.key, door.fd()));
@@ -104,7 +101,7 @@ impl Connection {
                 self.news = Some(id);
                 stage
             }
-            None => self.unreached(stage, Errno::CONNRESET),
+            None => self.unreached(stage, Failure::Reset),
         }
     }
 
@@ -125,7 +122,7 @@ impl Connection {
         }
         let Some((_, s)) = self.program().filter(|(_, s)| invitation::is_wanted(s)) else {
             let stage = core::mem::replace(&mut self.stage, Stage::Over);
-            self.stage = self.unreached(stage, Errno::CONNRESET);
+            self.stage = self.unreached(stage, Failure::Reset);
             return;
         };
         let Stage::Inviting { door, .. } = &mut self.stage else { return };

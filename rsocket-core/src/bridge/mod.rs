@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering, fence};
 use crate::channel::link::Ends;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys;
@@ -214,7 +214,7 @@ pub enum Unconnected {
     /// It may still connect.
     Pending,
     /// The peer was not reached, for this reason, which is said once.
-    Failed(Errno),
+    Failed(Failure),
     /// The reason was said before.
     Over,
 }

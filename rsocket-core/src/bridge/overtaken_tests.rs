@@ -18,7 +18,7 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::handover::{back, fds_in_flight};
 use crate::host::events::Events;
 use crate::readiness::epoll;
@@ -55,7 +55,7 @@ impl Host {
         assert_eq!(socket::send(self.id, self.raw(), &v, libc::MSG_DONTWAIT), Ok(bytes.len()));
     }
 
-    fn receive(&self) -> Result<Vec<u8>, Errno> {
+    fn receive(&self) -> Result<Vec<u8>, Failure> {
         receive(self.id, self.raw(), libc::MSG_DONTWAIT)
     }
 
@@ -114,7 +114,7 @@ impl Host {
     }
 }
 
-fn receive(id: SlotId, fd: RawFd, flags: i32) -> Result<Vec<u8>, Errno> {
+fn receive(id: SlotId, fd: RawFd, flags: i32) -> Result<Vec<u8>, Failure> {
     let mut bytes = vec![0; 65536];
     let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }];
     let n = socket::receive(id, fd, &v, flags)?;
@@ -159,7 +159,7 @@ fn hosts() -> Hosts {
     let (world, mut a, mut b) = strangers();
     a.meet();
     b.meet();
-    assert_eq!((a.receive(), b.receive()), (Err(Errno::AGAIN), Err(Errno::AGAIN)));
+    assert_eq!((a.receive(), b.receive()), (Err(Failure::Blocked), Err(Failure::Blocked)));
     settle(&world, &mut a, &mut b);
     assert_eq!(b.modes(), (ReceiveMode::Acknowledged, SendMode::Kernel));
     (world, a, b)
@@ -198,7 +198,7 @@ fn fin_before_the_switch_is_not_the_end() {
         a.close();
         b.await_fin();
         assert_eq!(b.drain(), by_tcp);
-        assert_eq!(b.receive(), Err(Errno::AGAIN), "the cut is still on its way");
+        assert_eq!(b.receive(), Err(Failure::Blocked), "the cut is still on its way");
         assert!(b.polled().is_empty());
         let mut got = Vec::new();
         for _ in 0..100 {
@@ -234,7 +234,7 @@ fn the_switch_alone_is_nothing_to_read() {
             switch_offset,
         );
         assert!(b.polled().is_empty());
-        assert_eq!(b.receive(), Err(Errno::AGAIN));
+        assert_eq!(b.receive(), Err(Failure::Blocked));
         assert!(b.polled().is_empty());
         settle(&world, &mut a, &mut b);
         assert!(b.polled().contains(Events::IN));
@@ -267,7 +267,7 @@ fn who_never_left_tcp_ends_there() {
         b.await_fin();
         assert_eq!(b.polled(), Events::IN, "bytes, and nobody knows whether that is all");
         assert_eq!(b.receive().unwrap(), b"all by TCP");
-        assert_eq!((b.receive(), b.polled()), (Err(Errno::AGAIN), Events::empty()));
+        assert_eq!((b.receive(), b.polled()), (Err(Failure::Blocked), Events::empty()));
         settle(&world, &mut a, &mut b);
         assert_eq!(b.polled(), Events::IN | Events::RDHUP);
         assert_eq!((b.receive(), b.receive()), (Ok(vec![]), Ok(vec![])));
@@ -281,7 +281,7 @@ fn the_words_may_come_before_what_tcp_brings() {
     settle(&world, &mut a, &mut b);
     assert_eq!(
         (b.receive(), b.polled()),
-        (Err(Errno::AGAIN), Events::empty()),
+        (Err(Failure::Blocked), Events::empty()),
         "TCP goes on until its FIN"
     );
     rustix::io::write(a.fd.as_ref().unwrap(), b"late").unwrap();
@@ -318,13 +318,13 @@ fn half_a_close_leaves_the_other_direction_to_go_on() {
     // The answer leaves TCP behind all the same.
     b.send(b"answer");
     assert_eq!(b.slot().send_mode(), SendMode::Device);
-    assert_eq!(b.receive(), Err(Errno::AGAIN));
+    assert_eq!(b.receive(), Err(Failure::Blocked));
     settle(&world, &mut a, &mut b);
     assert_eq!((a.receive().unwrap(), b.receive()), (b"answer".to_vec(), Ok(vec![])));
     b.send(b", more");
     b.shut_sending();
     a.await_fin();
-    assert_eq!(a.receive(), Err(Errno::AGAIN));
+    assert_eq!(a.receive(), Err(Failure::Blocked));
     settle(&world, &mut a, &mut b);
     assert_eq!((a.receive().unwrap(), a.receive()), (b", more".to_vec(), Ok(vec![])));
     a.close();
@@ -362,7 +362,7 @@ fn fin_is_believed_while_no_acknowledgement_was_given() {
     let s = b.slot();
     // A thread is inside libc's call, so that the direction cannot leave TCP.
     s.inside_receive.fetch_add(1, Ordering::SeqCst);
-    assert_eq!((b.receive(), s.receive_mode()), (Err(Errno::AGAIN), ReceiveMode::Asked));
+    assert_eq!((b.receive(), s.receive_mode()), (Err(Failure::Blocked), ReceiveMode::Asked));
     a.close();
     b.await_fin();
     assert_eq!(b.receive(), Ok(vec![]));
@@ -383,7 +383,7 @@ fn a_sender_that_goes_back_says_so_before_its_fin_is_believed() {
     assert_eq!(a.slot().send_mode(), SendMode::Returned);
     a.close();
     b.await_fin();
-    assert_eq!((b.drain(), b.receive()), (b"by TCP".to_vec(), Err(Errno::AGAIN)));
+    assert_eq!((b.drain(), b.receive()), (b"by TCP".to_vec(), Err(Failure::Blocked)));
     settle(&world, &mut a, &mut b);
     assert_eq!((b.polled(), b.receive()), (Events::IN | Events::RDHUP, Ok(vec![])));
     assert_eq!(b.slot().receive_mode(), ReceiveMode::Returned);
@@ -394,7 +394,7 @@ fn a_sender_that_goes_back_says_so_before_its_fin_is_believed() {
     back::refuse(a.id, a.raw(), Reason::OddUse);
     a.close();
     b.await_fin();
-    assert_eq!((b.receive(), b.polled()), (Err(Errno::AGAIN), Events::empty()));
+    assert_eq!((b.receive(), b.polled()), (Err(Failure::Blocked), Events::empty()));
     settle(&world, &mut a, &mut b);
     assert_eq!(b.receive().unwrap(), b"by the device");
     assert_eq!(b.receive(), Ok(vec![]));
@@ -424,12 +424,12 @@ fn a_sender_that_is_killed_leaves_no_clean_end() {
         // The kernel says FIN, and the pair is gone; nobody says anything else.
         a.fd = None;
         b.await_fin();
-        assert_eq!(b.receive(), Err(Errno::AGAIN));
+        assert_eq!(b.receive(), Err(Failure::Blocked));
         a.pump.pair().close();
         while world.borrow_mut().step() {}
         b.pump.run();
         is_lost(&mut b);
-        assert_eq!(b.receive(), Err(Errno::CONNRESET));
+        assert_eq!(b.receive(), Err(Failure::Reset));
     }
 }
 
@@ -437,13 +437,13 @@ fn a_sender_that_is_killed_leaves_no_clean_end() {
 fn a_peer_that_never_met_us_leaves_tcp_as_it_was() {
     let (world, mut a, mut b) = strangers();
     b.meet();
-    assert_eq!(b.receive(), Err(Errno::AGAIN));
+    assert_eq!(b.receive(), Err(Failure::Blocked));
     assert_eq!(b.slot().receive_mode(), ReceiveMode::Acknowledged);
     b.pump.run();
     rustix::io::write(a.fd.as_ref().unwrap(), b"by TCP").unwrap();
     a.close();
     b.await_fin();
-    assert_eq!((b.drain(), b.receive()), (b"by TCP".to_vec(), Err(Errno::AGAIN)));
+    assert_eq!((b.drain(), b.receive()), (b"by TCP".to_vec(), Err(Failure::Blocked)));
     a.pump.pair().close();
     while world.borrow_mut().step() {
         b.pump.run();
@@ -469,7 +469,7 @@ fn shutting_the_reading_side_is_an_end_of_its_own() {
     let (_world, mut a, b) = hosts();
     a.close();
     b.await_fin();
-    assert_eq!(b.receive(), Err(Errno::AGAIN));
+    assert_eq!(b.receive(), Err(Failure::Blocked));
     socket::shutdown(b.id, b.raw(), libc::SHUT_RD);
     rustix::net::shutdown(b.fd.as_ref().unwrap(), rustix::net::Shutdown::Read).unwrap();
     assert_eq!(b.polled(), Events::IN | Events::RDHUP);
@@ -577,7 +577,7 @@ fn who_waits_for_edges_is_told_of_the_end_when_it_is_one() {
         assert_eq!(waited(set, long), Events::IN.bits());
         assert_eq!(b.receive().unwrap(), b"by TCP");
         if !short_read {
-            assert_eq!(b.receive(), Err(Errno::AGAIN));
+            assert_eq!(b.receive(), Err(Failure::Blocked));
         }
         assert_eq!(waited(set, moment), 0, "no news");
         settle(&world, &mut a, &mut b);

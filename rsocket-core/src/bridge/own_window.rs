@@ -11,15 +11,15 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// A window whose both sides are in this process.
-pub(crate) fn window() -> Result<(Claim, Port), Errno> {
-    let own = crate::channel::identity::process_id().map_err(|_| Errno(libc::ENOMEM))?;
+pub(crate) fn window() -> Result<(Claim, Port), Failure> {
+    let own = crate::channel::identity::process_id().map_err(|_| Failure::NoMemory)?;
     let claim = arenas::claim(&arenas::Peer { id: own, pid: sys::pid(), inode: 0 })
-        .map_err(|_| Errno(libc::ENOMEM))?;
-    let port = Port::new(&claim).map_err(|_| Errno(libc::ENOMEM))?;
+        .map_err(|_| Failure::NoMemory)?;
+    let port = Port::new(&claim).map_err(|_| Failure::NoMemory)?;
     Ok((claim, port))
 }
 
@@ -30,10 +30,10 @@ pub(crate) fn enter(
     s: &PairingGuard<'_>,
     (record, window): (u32, u32),
     flags: u32,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     s.set(flags | flag::BRIDGED);
     link::start(id, s, (record, window), 0, channel::Beyond::Bridge)
-        .map_err(|_| Errno(libc::ENOMEM))?;
+        .map_err(|_| Failure::NoMemory)?;
     s.set_phase(Phase::Paired);
     s.set_receive_mode(ReceiveMode::Device);
     s.set_send_mode(SendMode::Device);
@@ -42,8 +42,13 @@ pub(crate) fn enter(
 }
 
 /// As [`enter`], of a connection of which no pairing is under way.
-pub(crate) fn enter_new(id: SlotId, s: &Slot, window: (u32, u32), flags: u32) -> Result<(), Errno> {
-    enter(id, &PairingGuard::take(s).ok_or(Errno::AGAIN)?, window, flags)
+pub(crate) fn enter_new(
+    id: SlotId,
+    s: &Slot,
+    window: (u32, u32),
+    flags: u32,
+) -> Result<(), Failure> {
+    enter(id, &PairingGuard::take(s).ok_or(Failure::Blocked)?, window, flags)
 }
 
 /// A connection of the program's has lost its window: it is as before [`enter`].

@@ -14,7 +14,7 @@ use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{SlotId, flag};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::socket::{self, ready};
 use crate::wire::private_data::PrivateData;
@@ -37,12 +37,12 @@ impl End {
         let v = [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
         match socket::send(self.id, self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT) {
             Ok(n) => n,
-            Err(Errno::AGAIN) => 0,
+            Err(Failure::Blocked) => 0,
             Err(e) => panic!("send: {e:?}"),
         }
     }
 
-    pub(super) fn receive(&self, most: usize) -> Result<Vec<u8>, Errno> {
+    pub(super) fn receive(&self, most: usize) -> Result<Vec<u8>, Failure> {
         let mut bytes = vec![0; most];
         let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
         let n = socket::receive(self.id, self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT)?;
@@ -147,7 +147,7 @@ fn who_has_read_the_end_of_a_closed_peer_knows_that_it_takes_nothing() {
             match b.receive(10) {
                 Ok(end) if end.is_empty() => break,
                 Ok(more) => got.extend(more),
-                Err(e) => assert_eq!(e, Errno::AGAIN),
+                Err(e) => assert_eq!(e, Failure::Blocked),
             }
             world.borrow_mut().step();
         }
@@ -178,13 +178,13 @@ fn carry(weather: Weather, queue: u16, buffer: u32, sizes: &[usize], total: usiz
                 }
                 got += bytes.len();
             }
-            Err(Errno::AGAIN) => {}
+            Err(Failure::Blocked) => {}
             Err(e) => panic!("receive: {e:?}"),
         }
         idle = if before == (sent, got) { idle + 1 } else { 0 };
         assert!(idle < 100, "stuck at {sent} sent, {got} received of {total}");
     }
-    assert_eq!(b.receive(1), Err(Errno::AGAIN));
+    assert_eq!(b.receive(1), Err(Failure::Blocked));
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn who_has_heard_fin_does_not_let_the_sender_leave_tcp_any_more() {
         let (mode, expected) = if fin {
             (ReceiveMode::Asked, Ok(0))
         } else {
-            (ReceiveMode::Acknowledged, Err(Errno::AGAIN))
+            (ReceiveMode::Acknowledged, Err(Failure::Blocked))
         };
         assert_eq!((s.receive_mode(), got), (mode, expected));
         port.close();
@@ -380,7 +380,7 @@ fn what_was_sent_before_the_close_arrives() {
         match b.receive(65536) {
             Ok(more) if more.is_empty() => break,
             Ok(more) => got.extend(more),
-            Err(e) => assert_eq!(e, Errno::AGAIN),
+            Err(e) => assert_eq!(e, Failure::Blocked),
         }
     }
     assert!(got == bytes[..sent], "{} of {sent}", got.len());
@@ -498,7 +498,7 @@ fn over_iwarp_whoever_was_asked_waits_for_the_other_to_speak() {
     b.send(b"banner");
     b.pump.run();
     settle_one(&world, &mut b);
-    assert_eq!(a.receive(100), Err(Errno::AGAIN), "nothing may come before we have spoken");
+    assert_eq!(a.receive(100), Err(Failure::Blocked), "nothing may come before we have spoken");
     assert!(b.pump.due().is_some());
     // Our first word is the entry of the peer's table.
     settle(&world, &mut a, &mut b);
@@ -552,8 +552,8 @@ fn a_silent_peer_is_asked_and_a_gone_one_is_noticed() {
             assert_eq!(b.pump.seen(true).progress, progress, "and no more");
             assert!(!b.pump.seen(true).waiting);
         }
-        assert_eq!(a.receive(1), Err(Errno::AGAIN), "the peer's program sees nothing of it");
-        assert_eq!(b.receive(1), Err(Errno::AGAIN));
+        assert_eq!(a.receive(1), Err(Failure::Blocked), "the peer's program sees nothing of it");
+        assert_eq!(b.receive(1), Err(Failure::Blocked));
         world.borrow_mut().unplug(a.pump.pair().side());
         settle(&world, &mut a, &mut b);
         assert_eq!((b.pump.peer(), b.pump.finished()), (PeerEnd::Open, false), "nobody knows yet");

@@ -11,7 +11,7 @@ use rustix::event::epoll;
 
 use crate::device::rdma::{CmId, EventChannel, Kind};
 use crate::device::shm::waker::WakerRef;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 
@@ -129,9 +129,9 @@ pub(super) fn hears(key: u64, fd: RawFd, so: bool) {
 ///
 /// # Errors
 /// What the connection manager says.
-pub fn new_id(key: u64) -> Result<CmId, Errno> {
-    let service = running().ok_or(Errno(libc::ENODEV))?;
-    CmId::new(&service.channel, key).map_err(Errno::from)
+pub fn new_id(key: u64) -> Result<CmId, Failure> {
+    let service = running().ok_or(Failure::NoDevice)?;
+    CmId::new(&service.channel, key).map_err(Failure::from)
 }
 
 /// The thread looks after a connection that it has just begun to run, at that time or earlier.
@@ -154,18 +154,18 @@ impl Service {
         fd: RawFd,
         token: u64,
         events: epoll::EventFlags,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Failure> {
         let data = epoll::EventData::new_u64(token);
         Ok(epoll::add(sys::borrow(self.epoll), sys::borrow(fd).as_fd(), data, events)?)
     }
 }
 
 /// What the program is told when an event means that there will be no connection.
-pub fn failure(kind: &Kind) -> Option<Errno> {
+pub fn failure(kind: &Kind) -> Option<Failure> {
     match kind {
-        Kind::Rejected { .. } => Some(Errno(libc::ECONNREFUSED)),
-        Kind::Failed { errno } => Some(*errno),
-        Kind::Disconnected | Kind::DeviceRemoved => Some(Errno::CONNRESET),
+        Kind::Rejected { .. } => Some(Failure::Refused),
+        Kind::Failed { why } => Some(*why),
+        Kind::Disconnected | Kind::DeviceRemoved => Some(Failure::Reset),
         _ => None,
     }
 }

@@ -24,7 +24,7 @@ use crate::conn::slot::SlotId;
 use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
 use crate::device::shm::park::MARK_READY;
 use crate::device::shm::waker;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -58,33 +58,33 @@ type Hot = BTreeMap<u64, u64>;
 ///
 /// # Errors
 /// There is no RDMA here, or no descriptor or thread to be had. Why was said to the log.
-pub fn start() -> Result<(), Errno> {
+pub fn start() -> Result<(), Failure> {
     if started() {
         return Ok(());
     }
-    let Some(_held) = STARTING.hold() else { return Err(Errno::AGAIN) };
+    let Some(_held) = STARTING.hold() else { return Err(Failure::Blocked) };
     if started() { Ok(()) } else { open().and_then(launch) }
 }
 
-fn open() -> Result<Service, Errno> {
+fn open() -> Result<Service, Failure> {
     let channel = EventChannel::open().map_err(|e| {
         match e {
             CmError::Missing(missing) => crate::log_warn!("{}", missing),
             CmError::Os(e) => {
-                crate::log_warn!("no RDMA: the connection manager says errno {}", e.0)
+                crate::log_warn!("no RDMA: the connection manager says {}", e)
             }
         }
-        Errno::from(e)
+        Failure::from(e)
     })?;
     beside_channel(channel)
 }
 
 /// All that a service has beside its channel.
-fn beside_channel(channel: EventChannel) -> Result<Service, Errno> {
+fn beside_channel(channel: EventChannel) -> Result<Service, Failure> {
     let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
     let flags = rustix::event::EventfdFlags::CLOEXEC.union(rustix::event::EventfdFlags::NONBLOCK);
     let nudge = sys::make_private(rustix::event::eventfd(0, flags)?)?;
-    let waker = waker::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
+    let waker = waker::borrow_for_set().ok_or(Failure::NoDescriptors)?;
     let service = Service {
         channel,
         epoll,
@@ -100,7 +100,7 @@ fn beside_channel(channel: EventChannel) -> Result<Service, Errno> {
     Ok(service)
 }
 
-fn launch(service: Service) -> Result<(), Errno> {
+fn launch(service: Service) -> Result<(), Failure> {
     let service: &'static Service = Box::leak(Box::new(service));
     SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
     let spawned = spawn();
@@ -112,7 +112,7 @@ fn launch(service: Service) -> Result<(), Errno> {
 
 /// A thread that takes no signal: the program's handlers run on the program's threads. Made by
 /// libc, so that `setuid` and the like reach it (`life-of-a-connection §8`).
-fn spawn() -> Result<(), Errno> {
+fn spawn() -> Result<(), Failure> {
     extern "C" fn main(_: *mut libc::c_void) -> *mut libc::c_void {
         if let Some(service) = running() {
             service.serve();
@@ -142,7 +142,7 @@ fn spawn() -> Result<(), Errno> {
         }
         libc::pthread_attr_destroy(&raw mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
-        if r == 0 { Ok(()) } else { Err(Errno(r)) }
+        if r == 0 { Ok(()) } else { Err(Failure::from_code(r)) }
     }
 }
 
@@ -199,8 +199,9 @@ impl Service {
             }
             let limit = self.next_time(&hot).map(time_until);
             let buffer = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(sys::borrow(self.epoll), buffer, limit.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            let woken = epoll::wait(sys::borrow(self.epoll), buffer, limit.as_ref());
+            match woken.map_err(Failure::from) {
+                Ok(_) | Err(Failure::Interrupted) => {}
                 // The descriptor is gone: the program closed what it could not see. Nothing is left
                 // to do.
                 Err(_) => return,
@@ -300,13 +301,13 @@ impl Service {
                     }
                 }
                 Ok(None) => return,
-                Err(e) if e.errno() == renewal::OUTDATED => {
+                Err(e) if e.failure() == renewal::OUTDATED => {
                     self.outdated();
                     return;
                 }
                 Err(e) => {
                     // What is still there would wake us at once.
-                    crate::log_warn!("no news of connections over RDMA: errno {}", e.errno().0);
+                    crate::log_warn!("no news of connections over RDMA: {}", e.failure());
                     let _ = epoll::delete(sys::borrow(self.epoll), sys::borrow(self.channel.fd()));
                     return;
                 }
@@ -342,14 +343,14 @@ impl Service {
             (Door::Program(door) | Door::Both(door), _) => {
                 Connection::answer(bridge.key(), id, private.bytes(), door, shape)
             }
-            (Door::Connections, None) | (Door::Migrants, _) => Err(Errno::INVAL),
+            (Door::Connections, None) | (Door::Migrants, _) => Err(Failure::Invalid),
         };
         match answered {
             Ok(connection) => {
                 bridge.with(|c| *c = Some(connection));
             }
             Err(e) => {
-                crate::log_info!("a connection over RDMA was refused: errno {}", e.0);
+                crate::log_info!("a connection over RDMA was refused: {}", e);
                 bridge.give_back();
             }
         }
@@ -498,8 +499,8 @@ fn recognise(id: &CmId, private: &[u8]) -> Recognised {
     remote::recognise(&ours, &theirs, &request.proof)
 }
 
-impl From<CmError> for Errno {
+impl From<CmError> for Failure {
     fn from(e: CmError) -> Self {
-        e.errno()
+        e.failure()
     }
 }

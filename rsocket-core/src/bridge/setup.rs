@@ -28,7 +28,7 @@ use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::conn::{fork_group, invitation};
 use crate::device::rdma::{CmId, Event, Kind, PairParams, RdmaPair};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::control::Mode;
 use crate::proto::stream::StreamParams;
 use crate::reason::Reason;
@@ -113,15 +113,20 @@ impl Connection {
     ///
     /// # Errors
     /// What the connection manager says: `EADDRINUSE`, `EADDRNOTAVAIL`, …
-    pub fn bound(key: u64, at: &SocketAddr, options: Options, shape: Shape) -> Result<Self, Errno> {
+    pub fn bound(
+        key: u64,
+        at: &SocketAddr,
+        options: Options,
+        shape: Shape,
+    ) -> Result<Self, Failure> {
         let id = service::new_id(key)?;
         if options.reuse_address {
-            id.set_reuse_address(true).map_err(Errno::from)?;
+            id.set_reuse_address(true).map_err(Failure::from)?;
         }
         if at.is_ipv6() {
-            id.ipv6_only(options.ipv6_only).map_err(Errno::from)?;
+            id.ipv6_only(options.ipv6_only).map_err(Failure::from)?;
         }
-        id.bind(at).map_err(Errno::from)?;
+        id.bind(at).map_err(Failure::from)?;
         Ok(Self::new(key, id, Stage::Bound, shape))
     }
 
@@ -129,10 +134,10 @@ impl Connection {
     ///
     /// # Errors
     /// It is something else already.
-    pub fn into_id(self) -> Result<CmId, Errno> {
+    pub fn into_id(self) -> Result<CmId, Failure> {
         match self.stage {
             Stage::Bound => Ok(self.id),
-            _ => Err(Errno::INVAL),
+            _ => Err(Failure::Invalid),
         }
     }
 
@@ -140,11 +145,11 @@ impl Connection {
     ///
     /// # Errors
     /// What the connection manager says.
-    pub fn listen(&mut self, door: SocketAddr, backlog: i32) -> Result<(), Errno> {
+    pub fn listen(&mut self, door: SocketAddr, backlog: i32) -> Result<(), Failure> {
         if !matches!(self.stage, Stage::Bound) {
-            return Err(Errno::INVAL);
+            return Err(Failure::Invalid);
         }
-        self.id.listen(backlog).map_err(Errno::from)?;
+        self.id.listen(backlog).map_err(Failure::from)?;
         self.stage = Stage::Listening { to: Door::Program(door) };
         Ok(())
     }
@@ -154,12 +159,12 @@ impl Connection {
     ///
     /// # Errors
     /// What the connection manager says; `EOPNOTSUPP` on iWARP, which shares TCP's ports.
-    pub fn listen_beside(&mut self, door: Option<SocketAddr>, backlog: i32) -> Result<(), Errno> {
-        let device = self.id.device().map_err(Errno::from)?;
+    pub fn listen_beside(&mut self, door: Option<SocketAddr>, backlog: i32) -> Result<(), Failure> {
+        let device = self.id.device().map_err(Failure::from)?;
         if device.is_none_or(|d| d.mode() == Mode::Message) {
-            return Err(Errno::OPNOTSUPP);
+            return Err(Failure::Unsupported);
         }
-        self.id.listen(backlog).map_err(Errno::from)?;
+        self.id.listen(backlog).map_err(Failure::from)?;
         self.stage = Stage::Listening { to: door.map_or(Door::Connections, Door::Both) };
         Ok(())
     }
@@ -174,7 +179,7 @@ impl Connection {
         request: &[u8],
         door: SocketAddr,
         shape: Shape,
-    ) -> Result<Self, Errno> {
+    ) -> Result<Self, Failure> {
         match Self::prepare_answer(&id, request, shape) {
             Ok(Granted { pump, own, claim }) => {
                 let pump = Box::new(pump);
@@ -204,8 +209,8 @@ impl Connection {
         request: &[u8],
         (slot, proof): (SlotId, Proof),
         shape: Shape,
-    ) -> Result<Self, Errno> {
-        let s = fork_group::slot(slot).ok_or(Errno::BADF)?;
+    ) -> Result<Self, Failure> {
+        let s = fork_group::slot(slot).ok_or(Failure::BadDescriptor)?;
         let generation = s.generation.load(Ordering::Acquire);
         match Self::prepare_answer(&id, request, shape) {
             Ok(Granted { pump, own, claim }) => {
@@ -234,13 +239,13 @@ impl Connection {
         id: &CmId,
         request: &[u8],
         shape: Shape,
-    ) -> Result<Granted, Errno> {
+    ) -> Result<Granted, Failure> {
         // `wire-protocol §2.7`: a request that we cannot understand is rejected.
-        let peer = PrivateData::parse(request).map_err(|_| Errno(libc::ENOTSUP))?;
+        let peer = PrivateData::parse(request).map_err(|_| Failure::Unsupported)?;
         let (pair, params) = make_pair(id, shape)?;
         let (claim, port) = window()?;
         let own = params.private_data();
-        let pump = Pump::new(port, pair, &params, &peer).map_err(|_| Errno(libc::ENOTSUP))?;
+        let pump = Pump::new(port, pair, &params, &peer).map_err(|_| Failure::Unsupported)?;
         Ok(Granted { pump, own, claim })
     }
 
@@ -274,11 +279,9 @@ impl Connection {
                 Stage::Running { pump }
             }
             (stage @ Stage::Running { .. }, _) | (stage @ Stage::Listening { .. }, _) => stage,
-            (Stage::Resolving { tries, to }, Kind::Failed { errno }) => {
-                self.again(tries, to, *errno)
-            }
-            (Stage::Routing { tries }, Kind::Failed { errno })
-                if tries < RESOLVE_TRIES && *errno == Errno::TIMEDOUT =>
+            (Stage::Resolving { tries, to }, Kind::Failed { why }) => self.again(tries, to, *why),
+            (Stage::Routing { tries }, Kind::Failed { why })
+                if tries < RESOLVE_TRIES && *why == Failure::TimedOut =>
             {
                 self.route(tries + 1)
             }
@@ -305,11 +308,11 @@ impl Connection {
             return self.redirect(*dialled, at);
         }
         self.learn(status == NOBODY_LISTENS);
-        self.unreached(Stage::Connecting(dialled), Errno(libc::ECONNREFUSED))
+        self.unreached(Stage::Connecting(dialled), Failure::Refused)
     }
 
-    fn again(&mut self, tries: u32, to: SocketAddr, errno: Errno) -> Stage {
-        if tries < RESOLVE_TRIES && errno == Errno::TIMEDOUT {
+    fn again(&mut self, tries: u32, to: SocketAddr, errno: Failure) -> Stage {
+        if tries < RESOLVE_TRIES && errno == Failure::TimedOut {
             return match self.id.resolve_address(None, &to, RESOLVE_MS) {
                 Ok(()) => Stage::Resolving { tries: tries + 1, to },
                 Err(e) => self.unreached(Stage::Over, e.into()),
@@ -331,7 +334,7 @@ impl Connection {
         {
             // iWARP shares TCP's ports: whoever listens there would take this for a stranger's
             // connection.
-            return self.unreached(Stage::Over, Errno::OPNOTSUPP);
+            return self.unreached(Stage::Over, Failure::Unsupported);
         }
         let made = make_pair(&self.id, self.shape);
         let (pair, params) = match made {
@@ -359,13 +362,13 @@ impl Connection {
             // A stranger at that port, or upstream's library.
             port.close();
             let _ = self.id.disconnect();
-            return self.unreached(Stage::Over, Errno(libc::ECONNREFUSED));
+            return self.unreached(Stage::Over, Failure::Refused);
         }
         let Ok(peer) = PrivateData::parse(private) else {
             // `wire-protocol §2.7`.
             port.close();
             let _ = self.id.disconnect();
-            return self.unreached(Stage::Over, Errno(libc::ENOTSUP));
+            return self.unreached(Stage::Over, Failure::Unsupported);
         };
         match Pump::new(port, pair, &params, &peer) {
             Ok(mut pump) => {
@@ -381,7 +384,7 @@ impl Connection {
             }
             Err(_) => {
                 let _ = self.id.disconnect();
-                self.unreached(Stage::Over, Errno(libc::ENOTSUP))
+                self.unreached(Stage::Over, Failure::Unsupported)
             }
         }
     }
@@ -449,7 +452,7 @@ impl Connection {
         let to = SocketAddr::new(theirs.ip(), at);
         let asked = service::new_id(self.key).and_then(|id| {
             self.id = id;
-            self.id.resolve_address(None, &to, RESOLVE_MS).map_err(Errno::from)
+            self.id.resolve_address(None, &to, RESOLVE_MS).map_err(Failure::from)
         });
         match asked {
             Ok(()) => Stage::Resolving { tries: 1, to },
@@ -468,7 +471,7 @@ impl Connection {
         };
         let knocked = Near::open(door).and_then(|near| {
             if !guests::enter(&near.address, door, &guest) {
-                return Err(Errno(libc::ENOBUFS));
+                return Err(Failure::NoBuffers);
             }
             ends::made(|| near.knock(door))
         });
@@ -482,8 +485,8 @@ impl Connection {
             }
             Err(e) => {
                 crate::log_warn!(
-                    "a connection over RDMA could not be handed to its listener: errno {}",
-                    e.0
+                    "a connection over RDMA could not be handed to its listener: {}",
+                    e
                 );
                 guests::forget(self.claim.0, self.claim.1);
                 Pump::close(*pump);
@@ -494,7 +497,7 @@ impl Connection {
     }
 
     /// It could not be connected: the program hears why.
-    pub(super) fn unreached(&mut self, stage: Stage, e: Errno) -> Stage {
+    pub(super) fn unreached(&mut self, stage: Stage, e: Failure) -> Stage {
         match stage {
             Stage::Connecting(dialled) => dialled.port.close(),
             Stage::Accepting { pump, .. } => {
@@ -521,7 +524,7 @@ impl Connection {
         }
         if self.beside {
             if let Some((id, s)) = self.program() {
-                let refused = e == Errno(libc::ECONNREFUSED);
+                let refused = e == Failure::Refused;
                 if !refused && let Some(theirs) = s.names.get(1).and_then(Name::get) {
                     silent::remember(&theirs.ip());
                 }
@@ -535,7 +538,7 @@ impl Connection {
             return Stage::Over;
         }
         if let Some((id, s)) = self.program() {
-            s.pending_error.store(e.0, Ordering::Release);
+            s.pending_error.store(e.code(), Ordering::Release);
             s.turn(flag::PENDING, flag::UNREACHED);
             self.news = Some(id);
         }
@@ -543,7 +546,7 @@ impl Connection {
     }
 }
 
-fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno> {
+fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Failure> {
     let wanted = PairParams {
         // One for what the stream does not count (`opening`).
         send_queue: shape.send_queue.saturating_add(1),
@@ -555,11 +558,11 @@ fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Errno>
         staging: shape.send_buffer,
         ..PairParams::default()
     };
-    let mut pair = id.create_pair(&wanted).map_err(Errno::from)?;
+    let mut pair = id.create_pair(&wanted).map_err(Failure::from)?;
     // The device may have given less than was asked for.
     let (receives, sends) = (pair.receive_queue(), pair.send_queue().saturating_sub(1).max(1));
     let params = pump::prepare(&mut pair, receives, shape.receive_buffer, sends, shape.iomaps)
-        .ok_or(Errno(libc::ENOMEM))?;
+        .ok_or(Failure::NoMemory)?;
     Ok((pair, params))
 }
 

@@ -26,7 +26,7 @@ use crate::attach::fingerprint::Proof;
 use crate::conn::fork_group;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::stack;
 use crate::sys;
 
@@ -50,7 +50,7 @@ pub fn ask(
     names: [SocketAddr; 2],
     proof: Proof,
     expected: Proof,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     stack::on_own(|| match ask_now(id, s, names, proof, expected) {
         Err(e) if serving::outdated(e) => ask_now(id, s, names, proof, expected),
         asked => asked,
@@ -63,14 +63,14 @@ fn ask_now(
     names: [SocketAddr; 2],
     proof: Proof,
     expected: Proof,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let [ours, theirs] = names;
     if silent::is_silent(&theirs.ip()) {
-        return Err(Errno(libc::EHOSTUNREACH));
+        return Err(Failure::Unreachable);
     }
-    let open = Open::one().ok_or(Errno::AGAIN)?;
+    let open = Open::one().ok_or(Failure::Blocked)?;
     serving::start()?;
-    let bridge = table::take().ok_or(Errno(libc::ENOBUFS))?;
+    let bridge = table::take().ok_or(Failure::NoBuffers)?;
     let begun =
         own_window::window().and_then(|(claim, port)| match service::new_id(bridge.key()) {
             Ok(cm) => Ok((cm, claim, port)),
@@ -105,14 +105,14 @@ fn ask_now(
 ///
 /// # Errors
 /// No RDMA device has that address, or one that shares TCP's ports (iWARP).
-pub fn be_asked(ours: &SocketAddr) -> Result<u16, Errno> {
+pub fn be_asked(ours: &SocketAddr) -> Result<u16, Failure> {
     stack::on_own(|| match be_asked_now(ours) {
         Err(e) if serving::outdated(e) => be_asked_now(ours),
         port => port,
     })
 }
 
-fn be_asked_now(ours: &SocketAddr) -> Result<u16, Errno> {
+fn be_asked_now(ours: &SocketAddr) -> Result<u16, Failure> {
     serving::start()?;
     let own = match service::listener(&SocketAddr::new(ours.ip(), 0)) {
         Some(port) => port,
@@ -121,11 +121,7 @@ fn be_asked_now(ours: &SocketAddr) -> Result<u16, Errno> {
     if service::listener(ours).is_none()
         && let Err(e) = listen(ours)
     {
-        crate::log_debug!(
-            "another process answers for port {} over RDMA (errno {})",
-            ours.port(),
-            e.0
-        );
+        crate::log_debug!("another process answers for port {} over RDMA {}", ours.port(), e);
     }
     Ok(own)
 }
@@ -167,13 +163,13 @@ fn listen_everywhere(id: SlotId, s: &Slot, fd: RawFd) {
             continue;
         }
         if let Err(e) = listen_for(id, s, &at, door) {
-            crate::log_debug!("no listener over RDMA at {} (errno {})", at, e.0);
+            crate::log_debug!("no listener over RDMA at {} {}", at, e);
         }
     }
 }
 
-fn listen_for(id: SlotId, s: &Slot, at: &SocketAddr, door: SocketAddr) -> Result<(), Errno> {
-    let bridge = table::take().ok_or(Errno(libc::ENOBUFS))?;
+fn listen_for(id: SlotId, s: &Slot, at: &SocketAddr, door: SocketAddr) -> Result<(), Failure> {
+    let bridge = table::take().ok_or(Failure::NoBuffers)?;
     let made =
         Connection::bound(bridge.key(), at, Options::default(), shape(s)).and_then(|mut c| {
             c.listen_beside(Some(door), BACKLOG)?;
@@ -196,8 +192,8 @@ fn listen_for(id: SlotId, s: &Slot, at: &SocketAddr, door: SocketAddr) -> Result
 /// Requests that may wait for the service thread.
 const BACKLOG: i32 = 64;
 
-fn listen(at: &SocketAddr) -> Result<u16, Errno> {
-    let bridge = table::take().ok_or(Errno(libc::ENOBUFS))?;
+fn listen(at: &SocketAddr) -> Result<u16, Failure> {
+    let bridge = table::take().ok_or(Failure::NoBuffers)?;
     let shape = Shape {
         send_queue: 384,
         receive_queue: 384,

@@ -15,7 +15,7 @@ use super::outgoing::Outgoing;
 use crate::channel::handover_state;
 use crate::device::shm::channel::{Beyond, Broken, SendState, buffer_classes};
 use crate::device::shm::direction::Direction;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::kernel;
 use crate::sys;
 
@@ -170,10 +170,10 @@ impl Under {
     pub(super) unsafe fn deliver(&mut self, from: *const u8, len: u32) -> u32 {
         let bytes = [libc::iovec { iov_base: from.cast_mut().cast(), iov_len: len as usize }];
         let given = kernel::send(self.end, &bytes, libc::MSG_DONTWAIT);
-        self.full = given == Err(Errno::AGAIN);
+        self.full = given == Err(Failure::Blocked);
         match given {
             Ok(n) => n as u32,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(Failure::Blocked | Failure::Interrupted) => 0,
             Err(_) => len,
         }
     }

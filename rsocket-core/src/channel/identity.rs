@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::raw;
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -28,13 +28,13 @@ impl Id {
     ///
     /// # Errors
     /// `EAGAIN` when the kernel has no random bits yet.
-    pub fn random() -> Result<Self, Errno> {
+    pub fn random() -> Result<Self, Failure> {
         Ok(Self([nonzero()?, nonzero()?]))
     }
 }
 
 /// Random bits, but not the one value that stands for "none".
-fn nonzero() -> Result<u64, Errno> {
+fn nonzero() -> Result<u64, Failure> {
     Ok(raw::random()?.max(1))
 }
 
@@ -77,7 +77,7 @@ fn halves() -> &'static Halves {
 ///
 /// # Errors
 /// `EAGAIN` when the kernel has no random bits yet.
-pub fn process_id() -> Result<Id, Errno> {
+pub fn process_id() -> Result<Id, Failure> {
     let mut id = Id::default();
     for (half, out) in halves().0.iter().zip(&mut id.0) {
         // Relaxed everywhere: a half is one word and stands for nothing but itself.

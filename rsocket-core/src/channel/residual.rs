@@ -12,7 +12,7 @@ use super::{guard, handover_state, said};
 use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::buffer_classes::locate;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::{counters, kernel};
 use crate::reason::Reason;
 
@@ -21,7 +21,7 @@ use crate::reason::Reason;
 ///
 /// # Errors
 /// As [`send_residual`].
-pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Failure> {
     let (s, ends) = (guard.s, guard.ends);
     let total = guard.view().total();
     // Refused when the peer has said how many bytes it read, which the residual bytes go by.
@@ -37,7 +37,7 @@ pub(crate) fn give_way(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Er
 ///
 /// # Errors
 /// `EAGAIN` while TCP takes no more; what send(2) says.
-pub(crate) fn send_residual(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+pub(crate) fn send_residual(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(), Failure> {
     let (s, ends) = (guard.s, guard.ends);
     if s.has(flag::RESIDUAL_SENT) {
         return Ok(());
@@ -47,7 +47,7 @@ pub(crate) fn send_residual(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(
     let total = state.total();
     if taken > total {
         break_connection(s, fd, Reason::Inconsistent);
-        return Err(Errno::CONNRESET);
+        return Err(Failure::Reset);
     }
     // Asked before the kernel, who does not say any more how much it took once our FIN has gone.
     if taken == total {
@@ -74,11 +74,11 @@ pub(crate) fn send_residual(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(
         }
         let Some((offset, len)) = locate(&state, &ends.outgoing, at, link::beyond(s)) else {
             break_connection(s, fd, Reason::Inconsistent);
-            return Err(Errno::CONNRESET);
+            return Err(Failure::Reset);
         };
         let Some(base) = ends.outgoing.payload(offset, len as usize) else {
             break_connection(s, fd, Reason::Inconsistent);
-            return Err(Errno::CONNRESET);
+            return Err(Failure::Reset);
         };
         let v = libc::iovec { iov_base: base.cast(), iov_len: len as usize };
         kernel::send(fd, &[v], 0)?;

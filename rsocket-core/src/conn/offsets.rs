@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::raw;
 use crate::sys;
 
@@ -48,12 +48,12 @@ pub fn are_each_ones_own() -> bool {
     }
 }
 
-fn compare() -> Result<bool, Errno> {
+fn compare() -> Result<bool, Failure> {
     let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
     let listener = socket()?;
     let compared = rustix::net::bind(&listener, &nobody)
         .and_then(|()| rustix::net::listen(&listener, 2))
-        .map_err(Errno::from)
+        .map_err(Failure::from)
         .and_then(|()| {
             let first = dial(&listener)?;
             let second = dial(&listener);
@@ -69,7 +69,7 @@ fn compare() -> Result<bool, Errno> {
     compared
 }
 
-fn differ(first: &OwnedFd, second: &OwnedFd) -> Result<bool, Errno> {
+fn differ(first: &OwnedFd, second: &OwnedFd) -> Result<bool, Failure> {
     let began = sys::now_ns();
     let [a, b] = [now_of(first)?, now_of(second)?];
     let between = sys::now_ns().saturating_sub(began) / 1_000_000;
@@ -77,24 +77,24 @@ fn differ(first: &OwnedFd, second: &OwnedFd) -> Result<bool, Errno> {
     Ok(apart > between + NEAR)
 }
 
-fn now_of(fd: &OwnedFd) -> Result<u32, Errno> {
+fn now_of(fd: &OwnedFd) -> Result<u32, Failure> {
     Ok(raw::getsockopt::<i32>(fd.as_raw_fd(), libc::IPPROTO_TCP, TCP_TIMESTAMP)?.0.cast_unsigned())
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
+fn socket() -> Result<OwnedFd, Failure> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?)
 }
 
 /// The offset is chosen before the first packet, so that nobody needs to accept.
-fn dial(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+fn dial(listener: &OwnedFd) -> Result<OwnedFd, Failure> {
     let to = rustix::net::getsockname(listener)?;
     let fd = socket()?;
-    match rustix::net::connect(&fd, &to) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(fd),
+    match rustix::net::connect(&fd, &to).map_err(Failure::from) {
+        Ok(()) | Err(Failure::UnderWay) => Ok(fd),
         Err(e) => {
             sys::discard(fd);
-            Err(e.into())
+            Err(e)
         }
     }
 }

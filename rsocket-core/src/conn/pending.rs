@@ -9,32 +9,32 @@
 use core::sync::atomic::Ordering;
 
 use super::slot::{Slot, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 /// Whether an error says that the connection itself has ended, and not that one call could not be
 /// served.
-pub fn ends_connection(e: Errno) -> bool {
+pub fn ends_connection(e: Failure) -> bool {
     matches!(
-        e.0,
-        libc::ECONNRESET
-            | libc::ETIMEDOUT
-            | libc::ECONNABORTED
-            | libc::ECONNREFUSED
-            | libc::ENETRESET
-            | libc::ENETDOWN
-            | libc::ENETUNREACH
-            | libc::EHOSTDOWN
-            | libc::EHOSTUNREACH
-            | libc::EPROTO
+        e,
+        Failure::Reset
+            | Failure::TimedOut
+            | Failure::Aborted
+            | Failure::Refused
+            | Failure::NetReset
+            | Failure::NetDown
+            | Failure::NetUnreachable
+            | Failure::HostDown
+            | Failure::Unreachable
+            | Failure::Protocol
     )
 }
 
 /// A call found out how the connection ended, but had done a part, which it reports: the next one
 /// says it.
-pub fn note(s: &Slot, e: Errno) {
+pub fn note(s: &Slot, e: Failure) {
     if ends_connection(e) {
         // Release: pairs with `take`. The flag after it: it keeps later calls off the short way.
-        s.pending_error.store(e.0, Ordering::Release);
+        s.pending_error.store(e.code(), Ordering::Release);
         if !s.has(flag::BRIDGED) {
             s.set(flag::PEER_GONE);
         }
@@ -44,19 +44,19 @@ pub fn note(s: &Slot, e: Errno) {
 /// Before a connection that broke is marked as such: the next call says `e`, that it was reset
 /// (`ECONNRESET`, and behind the peer's end `EPIPE`), which none may take for a peer that has
 /// closed. What is known better stays.
-pub fn note_reset(s: &Slot, e: Errno) {
+pub fn note_reset(s: &Slot, e: Failure) {
     // Release: pairs with `take`, behind the mark that the caller makes.
-    let _ = s.pending_error.compare_exchange(0, e.0, Ordering::Release, Ordering::Relaxed);
+    let _ = s.pending_error.compare_exchange(0, e.code(), Ordering::Release, Ordering::Relaxed);
 }
 
 /// The error that is still to be said, which is said now; else `heard`, which is what the kernel or
 /// a mark says.
 #[must_use]
-pub fn take(s: &Slot, heard: Errno) -> Errno {
+pub fn take(s: &Slot, heard: Failure) -> Failure {
     // Acquire: pairs with the release of whoever noted it.
     match s.pending_error.swap(0, Ordering::AcqRel) {
         0 => heard,
-        e => Errno(e),
+        e => Failure::from_code(e),
     }
 }
 
@@ -64,14 +64,14 @@ pub fn take(s: &Slot, heard: Errno) -> Errno {
 ///
 /// # Errors
 /// The error that was pending.
-pub fn check(s: &Slot) -> Result<(), Errno> {
+pub fn check(s: &Slot) -> Result<(), Failure> {
     if !exists(s) {
         return Ok(());
     }
     // Acquire: as in `take`.
     match s.pending_error.swap(0, Ordering::AcqRel) {
         0 => Ok(()),
-        e => Err(Errno(e)),
+        e => Err(Failure::from_code(e)),
     }
 }
 

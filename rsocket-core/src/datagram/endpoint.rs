@@ -16,7 +16,7 @@ use super::udp;
 use crate::conn::slot::SlotId;
 use crate::device::shm::mailbox::{self, Incoming, Outgoing};
 use crate::device::shm::random;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::stats::{self, Counter};
 use crate::sys;
 use crate::wire::datagram::{Invitation, UdHeader, UdpAddr, UdpHeader, UdpOp};
@@ -83,7 +83,7 @@ pub(super) struct State {
     letterbox: Option<Letterbox>,
     packet: Vec<u8>,
     /// What the kernel said about the socket, to be told once.
-    pub(super) error: Option<Errno>,
+    pub(super) error: Option<Failure>,
     /// The kernel had no room for a packet.
     pub(super) stuffed: bool,
     /// Everything that ever came, for edge triggering.
@@ -323,8 +323,8 @@ impl State {
             self.packet = packet;
             match got {
                 // Without a sender: the socket was shut down for reading.
-                Ok((_, None)) | Err(Errno::AGAIN) => return,
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok((_, None)) | Err(Failure::Blocked) => return,
+                Ok(_) | Err(Failure::Interrupted) => {}
                 Err(e) => {
                     self.refused(e);
                     return;
@@ -334,7 +334,7 @@ impl State {
     }
 
     /// The kernel had an error for the socket: nobody is where we sent.
-    pub(super) fn refused(&mut self, e: Errno) {
+    pub(super) fn refused(&mut self, e: Failure) {
         self.error = Some(e);
         if let Some(peer) = self.connected.and_then(|peer| self.peers.get(&peer)) {
             peer.lost();
@@ -393,7 +393,7 @@ impl State {
         op: UdpOp,
         qpn: u32,
         rest: &[u8],
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Failure> {
         let mut packet = [0_u8; 64];
         let header = header(to, op, qpn).to_bytes();
         let bytes = header.as_slice().iter().chain(rest);

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, RawFd};
 use rustix::event::epoll;
 
 use crate::device::rdma::UdPair;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// Queue pairs of one socket; what needs a further one goes by UDP.
@@ -26,7 +26,7 @@ struct Side {
 pub(super) struct Fabric {
     sides: Vec<Side>,
     /// Makes a pair of an address of ours.
-    make: fn(IpAddr) -> Result<UdPair, Errno>,
+    make: fn(IpAddr) -> Result<UdPair, Failure>,
     /// An epoll object over the pairs' events; private.
     events: RawFd,
     /// Whose turn it is to be read.
@@ -35,7 +35,7 @@ pub(super) struct Fabric {
 
 impl Fabric {
     /// `make` is called for the first datagram of an address.
-    pub(super) fn new(make: fn(IpAddr) -> Result<UdPair, Errno>) -> Result<Self, Errno> {
+    pub(super) fn new(make: fn(IpAddr) -> Result<UdPair, Failure>) -> Result<Self, Failure> {
         let events = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         Ok(Self { sides: Vec::new(), make, events, turn: 0 })
     }
@@ -58,11 +58,7 @@ impl Fabric {
             let pair = match (self.make)(ours).and_then(|pair| self.listen(pair)) {
                 Ok(pair) => Some(pair),
                 Err(e) => {
-                    crate::log_info!(
-                        "datagrams from {} go by UDP: no queue pair (errno {})",
-                        ours,
-                        e.0
-                    );
+                    crate::log_info!("datagrams from {} go by UDP: no queue pair {}", ours, e);
                     None
                 }
             };
@@ -71,7 +67,7 @@ impl Fabric {
         self.sides.iter_mut().find(|side| side.ours == ours)?.pair.as_mut()
     }
 
-    fn listen(&self, pair: UdPair) -> Result<UdPair, Errno> {
+    fn listen(&self, pair: UdPair) -> Result<UdPair, Failure> {
         let (set, fd) = (sys::borrow(self.events), sys::borrow(pair.event_fd()));
         epoll::add(set, fd.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(pair)

@@ -19,7 +19,7 @@ use rustix::net::{
 };
 
 use crate::device::shm::random;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 use crate::wire::datagram::Invitation;
 
@@ -28,7 +28,7 @@ const NAME: usize = PREFIX.len() + 16;
 /// Bytes of a letter: the token.
 const LETTER: usize = 16;
 
-fn address(name: u64) -> Result<SocketAddrUnix, Errno> {
+fn address(name: u64) -> Result<SocketAddrUnix, Failure> {
     let digit = |shift: u32| {
         let d = (name >> shift & 15) as u8;
         if d < 10 { b'0' + d } else { b'a' - 10 + d }
@@ -41,7 +41,7 @@ fn address(name: u64) -> Result<SocketAddrUnix, Errno> {
     Ok(SocketAddrUnix::new_abstract_name(&text)?)
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
+fn socket() -> Result<OwnedFd, Failure> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
 }
@@ -53,7 +53,7 @@ pub(super) struct Letterbox {
 }
 
 impl Letterbox {
-    pub(super) fn open() -> Result<Self, Errno> {
+    pub(super) fn open() -> Result<Self, Failure> {
         let name = random::bits()? as u64;
         let to = address(name)?;
         let socket = socket()?;
@@ -66,7 +66,7 @@ impl Letterbox {
 
     /// The next letter that has the shape of one: the token, and what came with it. `Err` when
     /// there is none left; `Ok(None)` for one that is no letter.
-    pub(super) fn next(&self) -> Result<Option<(u128, OwnedFd)>, Errno> {
+    pub(super) fn next(&self) -> Result<Option<(u128, OwnedFd)>, Failure> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; LETTER];
@@ -100,7 +100,7 @@ impl Letterbox {
 }
 
 /// Brings a descriptor to where an invitation says.
-pub(super) fn deliver(to: &Invitation, what: impl AsFd) -> Result<(), Errno> {
+pub(super) fn deliver(to: &Invitation, what: impl AsFd) -> Result<(), Failure> {
     let address = address(to.name)?;
     let socket = socket()?;
     let fds = [what.as_fd()];
@@ -113,7 +113,7 @@ pub(super) fn deliver(to: &Invitation, what: impl AsFd) -> Result<(), Errno> {
         rustix::net::sendmsg_addr(&socket, &address, &[IoSlice::new(&letter)], &mut control, flags);
     sys::discard(socket);
     if !pushed {
-        return Err(Errno::NOMEM);
+        return Err(Failure::NoMemory);
     }
     sent?;
     Ok(())
@@ -128,7 +128,7 @@ mod tests {
         let letterbox = Letterbox::open().unwrap();
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         let invitation = Invitation { name: letterbox.name, token: 77 };
-        assert_eq!(letterbox.next().err(), Some(Errno::AGAIN));
+        assert_eq!(letterbox.next().err(), Some(Failure::Blocked));
         assert_eq!(deliver(&invitation, &reader), Ok(()));
         assert_eq!(letterbox.next().unwrap().map(|(token, _)| token), Some(77));
         // Without a descriptor, and of another length.
@@ -139,6 +139,6 @@ mod tests {
             assert!(letterbox.next().unwrap().is_none());
         }
         letterbox.close();
-        assert_eq!(deliver(&invitation, &reader), Err(Errno(libc::ECONNREFUSED)));
+        assert_eq!(deliver(&invitation, &reader), Err(Failure::Refused));
     }
 }

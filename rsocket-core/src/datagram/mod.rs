@@ -51,7 +51,7 @@ use rustix::net::{AddressFamily, sockopt};
 use crate::bridge::native_rdma;
 use crate::conn::fork_group::{self, MAX_SLOTS};
 use crate::conn::slot::{SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
@@ -82,8 +82,8 @@ static ENDPOINTS: [Endpoint; MAX_SLOTS] = [const {
 /// One more than the highest slot that ever had an endpoint here.
 static END: AtomicU32 = AtomicU32::new(0);
 
-fn endpoint(id: SlotId) -> Result<&'static Endpoint, Errno> {
-    ENDPOINTS.get(id.raw() as usize).ok_or(Errno::BADF)
+fn endpoint(id: SlotId) -> Result<&'static Endpoint, Failure> {
+    ENDPOINTS.get(id.raw() as usize).ok_or(Failure::BadDescriptor)
 }
 
 /// Whether the slot is a datagram socket's.
@@ -98,9 +98,9 @@ pub fn is(id: SlotId) -> bool {
 ///
 /// # Errors
 /// `EAGAIN` in a signal handler that interrupted this thread here; `EBADF`, or no descriptors left.
-fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, Errno> {
+fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, Failure> {
     let endpoint = endpoint(id)?;
-    let Some(held) = endpoint.lock.hold() else { return Err(Errno::AGAIN) };
+    let Some(held) = endpoint.lock.hold() else { return Err(Failure::Blocked) };
     // SAFETY: the lock is ours.
     let place = unsafe { &mut *endpoint.state.get() };
     let result = present(id, fd, place).map(|state| (f(state), news(state)));
@@ -123,9 +123,10 @@ fn news(state: &mut State) -> Vec<u64> {
 }
 
 /// The state of the socket that the slot has now.
-fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut State, Errno> {
+fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut State, Failure> {
     // A thread that was on its way in when another closed the socket finds nothing to be made.
-    let s = fork_group::slot(id).filter(|_| fork_group::held_here(id)).ok_or(Errno::BADF)?;
+    let s =
+        fork_group::slot(id).filter(|_| fork_group::held_here(id)).ok_or(Failure::BadDescriptor)?;
     let generation = s.generation.load(Ordering::Acquire);
     if place.as_ref().is_some_and(|state| state.generation != generation) {
         // Its last descriptor was closed where nobody saw it.
@@ -142,7 +143,7 @@ fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut
         // Relaxed: read in a child of a fork, and at the end, by threads that come after.
         END.fetch_max(id.raw() + 1, Ordering::Relaxed);
     }
-    let state = place.as_mut().ok_or(Errno::BADF)?;
+    let state = place.as_mut().ok_or(Failure::BadDescriptor)?;
     let [_, peer] = &s.names;
     state.connected = peer.get();
     Ok(state)
@@ -166,7 +167,7 @@ fn discard(place: &mut Option<Box<State>>) {
 ///
 /// # Errors
 /// No descriptors are left.
-pub fn created(id: SlotId, fd: RawFd) -> Result<(), Errno> {
+pub fn created(id: SlotId, fd: RawFd) -> Result<(), Failure> {
     with(id, fd, |_| ())
 }
 

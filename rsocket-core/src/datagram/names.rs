@@ -12,7 +12,7 @@ use super::{ready, udp};
 use crate::address::SockAddr;
 use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::kernel;
 use crate::sys;
 
@@ -20,7 +20,7 @@ use crate::sys;
 ///
 /// # Errors
 /// As bind(2).
-pub fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
+pub fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Failure> {
     Ok(rustix::net::bind(sys::borrow(fd), &name.0)?)
 }
 
@@ -29,8 +29,8 @@ pub fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
 ///
 /// # Errors
 /// As connect(2).
-pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
+pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     rustix::net::connect(sys::borrow(fd), &to.0)?;
     // The kernel's spelling: it knows which address of this host an unspecified one means.
     let peer = rustix::net::getpeername(sys::borrow(fd)).ok().flatten();
@@ -45,8 +45,8 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
 ///
 /// # Errors
 /// As connect(2).
-pub fn disconnect(id: SlotId, fd: RawFd) -> Result<(), Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
+pub fn disconnect(id: SlotId, fd: RawFd) -> Result<(), Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     rustix::net::connect_unspec(sys::borrow(fd))?;
     let [_, place] = &s.names;
     place.set(None);
@@ -62,20 +62,20 @@ pub fn disconnect(id: SlotId, fd: RawFd) -> Result<(), Errno> {
 /// The pending error, which is cleared; 0 if there is none.
 pub fn error(id: SlotId, fd: RawFd) -> i32 {
     let known = super::with(id, fd, |state| state.error.take()).ok().flatten();
-    known.or_else(|| kernel::take_error(fd)).map_or(0, |e| e.0)
+    known.or_else(|| kernel::take_error(fd)).map_or(0, Failure::code)
 }
 
 /// Ends one direction or both, here only.
 ///
 /// # Errors
 /// As shutdown(2): `ENOTCONN` for a socket that is not connected.
-pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
+pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     let (way, flags) = match how {
         libc::SHUT_RD => (Shutdown::Read, flag::READ_SHUT),
         libc::SHUT_WR => (Shutdown::Write, flag::WRITE_SHUT),
         libc::SHUT_RDWR => (Shutdown::Both, flag::READ_SHUT | flag::WRITE_SHUT),
-        _ => return Err(Errno::INVAL),
+        _ => return Err(Failure::Invalid),
     };
     rustix::net::shutdown(sys::borrow(fd), way)?;
     s.set(flags);

@@ -20,7 +20,7 @@ use crate::conn::look::Look;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::park::{MARK_READY, WAKER};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
@@ -54,7 +54,7 @@ pub(crate) fn look(id: SlotId, fd: RawFd) -> Look {
     let found = with(id, fd, |state| (state.ready(shut), state.stuffed));
     let (ready, stuffed) = match found {
         Ok((ready, stuffed)) => (hint(id, Some(ready)), stuffed),
-        Err(Errno::AGAIN) => (hint(id, None), false),
+        Err(Failure::Blocked) => (hint(id, None), false),
         Err(_) => (Events::IN | Events::OUT | Events::ERR, false),
     };
     Look { ready, ask: if stuffed { Events::IN | Events::OUT } else { Events::IN } }

@@ -12,7 +12,7 @@ use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::device::shm::waker;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::kernel;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
@@ -39,10 +39,10 @@ pub struct Received {
 ///
 /// # Errors
 /// As recvfrom(2).
-pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<Received, Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
+pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<Received, Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     if !Cursor::plausible(to) {
-        return Err(Errno(libc::EFAULT));
+        return Err(Failure::BadAddress);
     }
     let mut deadline = CallDeadline::new(s, libc::SO_RCVTIMEO);
     loop {
@@ -55,7 +55,7 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
             return Ok(Received { copied: 0, whole: 0, from: None });
         }
         if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) {
-            return Err(Errno::AGAIN);
+            return Err(Failure::Blocked);
         }
         if !spun(id, s, fd) {
             sleep(id, s, fd, &mut deadline)?;
@@ -64,7 +64,7 @@ pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<
 }
 
 impl State {
-    fn receive(&mut self, to: &[libc::iovec], peek: bool) -> Result<Option<Received>, Errno> {
+    fn receive(&mut self, to: &[libc::iovec], peek: bool) -> Result<Option<Received>, Failure> {
         self.gather();
         loop {
             let Some(front) = self.front() else {
@@ -117,7 +117,7 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
 }
 
 /// Sleeps until something may have come.
-fn sleep(id: SlotId, s: &Slot, fd: RawFd, deadline: &mut CallDeadline) -> Result<(), Errno> {
+fn sleep(id: SlotId, s: &Slot, fd: RawFd, deadline: &mut CallDeadline) -> Result<(), Failure> {
     let mut left = deadline.left(s, fd)?;
     let waker = waker::borrow();
     let armed = with(id, fd, |state| {

@@ -12,7 +12,7 @@ use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::rdma::NotSent;
 use crate::device::shm::mailbox::Put;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::kernel;
 use crate::stats::{self, Counter, Transport};
 use crate::sync::thread;
@@ -92,25 +92,25 @@ pub fn send(
     to: Option<&SockAddr>,
     from: &[libc::iovec],
     flags: i32,
-) -> Result<usize, Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
+) -> Result<usize, Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     if !Cursor::plausible(from) {
-        return Err(Errno(libc::EFAULT));
+        return Err(Failure::BadAddress);
     }
     let len = Cursor::new(from).left();
     if len > MOST_V4 {
-        return Err(Errno(libc::EMSGSIZE));
+        return Err(Failure::MessageTooLong);
     }
     if s.has(flag::WRITE_SHUT) {
-        return Err(Errno::PIPE);
+        return Err(Failure::Ended);
     }
     let [_, peer] = &s.names;
     let to = match to {
         Some(to) => named(with(id, fd, |state| state.six)?, to)?,
-        None => peer.get().ok_or(Errno(libc::EDESTADDRREQ))?,
+        None => peer.get().ok_or(Failure::NoPeer)?,
     };
     if len > MOST_V6 && matches!(to.ip().to_canonical(), IpAddr::V6(_)) {
-        return Err(Errno(libc::EMSGSIZE));
+        return Err(Failure::MessageTooLong);
     }
     let mut packet = Packet::gathered(from, len);
     let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
@@ -118,7 +118,7 @@ pub fn send(
         match with(id, fd, |state| state.send(&to, &mut packet))?? {
             Outcome::Sent => return Ok(len),
             Outcome::Wait(_) if flags & libc::MSG_DONTWAIT != 0 || kernel::nonblocking(fd) => {
-                return Err(Errno::AGAIN);
+                return Err(Failure::Blocked);
             }
             Outcome::Wait(room) => sleep(s, fd, &room, &mut deadline)?,
         }
@@ -126,11 +126,11 @@ pub fn send(
 }
 
 /// The destination as this socket names it.
-fn named(six: bool, to: &SockAddr) -> Result<SocketAddr, Errno> {
+fn named(six: bool, to: &SockAddr) -> Result<SocketAddr, Failure> {
     let to = udp::plain(to.0);
     match (to, six) {
-        _ if to.port() == 0 => Err(Errno::INVAL),
-        (SocketAddr::V6(_), false) => Err(Errno(libc::EAFNOSUPPORT)),
+        _ if to.port() == 0 => Err(Failure::Invalid),
+        (SocketAddr::V6(_), false) => Err(Failure::WrongFamily),
         (SocketAddr::V4(v4), true) => {
             Ok(SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()))
         }
@@ -139,7 +139,7 @@ fn named(six: bool, to: &SockAddr) -> Result<SocketAddr, Errno> {
 }
 
 /// Waits for room.
-fn sleep(s: &Slot, fd: RawFd, room: &Room, deadline: &mut CallDeadline) -> Result<(), Errno> {
+fn sleep(s: &Slot, fd: RawFd, room: &Room, deadline: &mut CallDeadline) -> Result<(), Failure> {
     let left = deadline.left(s, fd)?;
     let (fd, events) = match room {
         Room::Kernel => (fd, libc::POLLOUT),
@@ -149,7 +149,11 @@ fn sleep(s: &Slot, fd: RawFd, room: &Room, deadline: &mut CallDeadline) -> Resul
 }
 
 impl State {
-    pub(super) fn send(&mut self, to: &SocketAddr, packet: &mut Packet) -> Result<Outcome, Errno> {
+    pub(super) fn send(
+        &mut self,
+        to: &SocketAddr,
+        packet: &mut Packet,
+    ) -> Result<Outcome, Failure> {
         if let Some(e) = self.error.take() {
             return Err(e);
         }
@@ -201,7 +205,7 @@ impl State {
         to: &SocketAddr,
         packet: &mut Packet,
         tagged: bool,
-    ) -> Result<Outcome, Errno> {
+    ) -> Result<Outcome, Failure> {
         let sent = if tagged {
             let own = self.own_number(to);
             let header = header(to, UdpOp::Data, own).to_bytes();
@@ -209,13 +213,13 @@ impl State {
         } else {
             udp::send(self.fd, Some(to), packet.body())
         };
-        self.stuffed = sent == Err(Errno::AGAIN);
+        self.stuffed = sent == Err(Failure::Blocked);
         match sent {
             Ok(_) => {
                 stats::add(Counter::DatagramsSentUdp, 1);
                 Ok(Outcome::Sent)
             }
-            Err(Errno::AGAIN) => Ok(Outcome::Wait(Room::Kernel)),
+            Err(Failure::Blocked) => Ok(Outcome::Wait(Room::Kernel)),
             Err(e) => Err(e),
         }
     }
@@ -225,9 +229,9 @@ impl State {
         to: &SocketAddr,
         packet: &mut Packet,
         now: u64,
-    ) -> Result<Outcome, Errno> {
+    ) -> Result<Outcome, Failure> {
         let Some(Peer { way: Way::Ring(ring, _), .. }) = self.peers.get(to) else {
-            return Err(Errno::INVAL);
+            return Err(Failure::Invalid);
         };
         if !ring.is_open() && !ring.is_over() {
             self.hear(now);
@@ -268,7 +272,7 @@ impl State {
     fn nudge(&mut self, to: &SocketAddr) {
         for _ in 0..NUDGES {
             match self.say(to, UdpOp::Nudge, 0, &[]) {
-                Err(Errno::AGAIN) => {
+                Err(Failure::Blocked) => {
                     udp::wait_for_room(self.fd);
                 }
                 Ok(()) => return,
@@ -301,13 +305,13 @@ impl State {
         }
     }
 
-    fn by_device(&mut self, to: &SocketAddr, packet: &mut Packet) -> Result<Outcome, Errno> {
+    fn by_device(&mut self, to: &SocketAddr, packet: &mut Packet) -> Result<Outcome, Failure> {
         if self.port == 0 {
             self.port = udp::local(self.fd)?.port();
         }
         let port = self.port;
         let Some(Peer { way: Way::Fabric(handle, ours), qpn, .. }) = self.peers.get(to) else {
-            return Err(Errno::INVAL);
+            return Err(Failure::Invalid);
         };
         let header = match *ours {
             IpAddr::V4(v4) => UdHeader::V4 { port, addr: v4.octets() },
@@ -328,7 +332,7 @@ impl State {
                 Ok(Outcome::Sent)
             }
             Err(NotSent::Full) => {
-                let Some(fabric) = &mut self.fabric else { return Err(Errno::INVAL) };
+                let Some(fabric) = &mut self.fabric else { return Err(Failure::Invalid) };
                 fabric.arm();
                 // Once more, now that the event is sure to come.
                 if fabric.has_room() {

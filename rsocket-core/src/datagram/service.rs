@@ -18,7 +18,7 @@ use super::peers::Way;
 use super::{endpoint, waiters};
 use crate::conn::slot::SlotId;
 use crate::device::rdma::{CmError, CmId, EventChannel, Kind, Path, UdPair};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -70,15 +70,15 @@ fn running() -> Option<&'static Service> {
     unsafe { SERVICE.load(Ordering::Acquire).as_ref() }
 }
 
-fn start() -> Result<&'static Service, Errno> {
+fn start() -> Result<&'static Service, Failure> {
     if let Some(service) = running() {
         return Ok(service);
     }
-    let Some(_held) = STARTING.hold() else { return Err(Errno::AGAIN) };
+    let Some(_held) = STARTING.hold() else { return Err(Failure::Blocked) };
     running().map_or_else(|| open().and_then(launch), Ok)
 }
 
-fn open() -> Result<Service, Errno> {
+fn open() -> Result<Service, Failure> {
     let channel = EventChannel::open()?;
     let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
     let data = epoll::EventData::new_u64(MANAGER);
@@ -86,14 +86,14 @@ fn open() -> Result<Service, Errno> {
     Ok(Service { channel, epoll, lock: OwnedLock::new(), searches: UnsafeCell::default() })
 }
 
-fn launch(service: Service) -> Result<&'static Service, Errno> {
+fn launch(service: Service) -> Result<&'static Service, Failure> {
     let service: &'static Service = Box::leak(Box::new(service));
     SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
     if sys::background::start("rsocket-dgram", serve) {
         return Ok(service);
     }
     SERVICE.store(core::ptr::null_mut(), Ordering::Release);
-    Err(Errno::AGAIN)
+    Err(Failure::Blocked)
 }
 
 /// In the child of a fork: thread and searches are the parent's.
@@ -110,7 +110,7 @@ pub(super) fn forked() {
 /// # Errors
 /// `ENODEV` for an address without a device, `EOPNOTSUPP` for one that has no datagrams, what the
 /// device says.
-pub(super) fn pair(ours: IpAddr) -> Result<UdPair, Errno> {
+pub(super) fn pair(ours: IpAddr) -> Result<UdPair, Failure> {
     let service = start()?;
     let id = CmId::for_datagrams(&service.channel, 0)?;
     id.bind(&SocketAddr::new(ours, 0))?;
@@ -126,13 +126,13 @@ pub(super) fn look_up(
     generation: u32,
     to: SocketAddr,
     ours: IpAddr,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let service = start()?;
     let key = service.with(|s| {
         s.last += 1;
         (s.under_way.len() < MOST).then_some(s.last)
     });
-    let key = key.flatten().ok_or(Errno::AGAIN)?;
+    let key = key.flatten().ok_or(Failure::Blocked)?;
     let id = CmId::for_datagrams(&service.channel, key)?;
     let theirs = SocketAddr::new(to.ip().to_canonical(), to.port());
     let theirs = if theirs.is_ipv4() { theirs } else { to };
@@ -147,7 +147,7 @@ pub(super) fn look_up(
         Some(Ok(())) => Ok(()),
         other => {
             drop(service.with(|s| s.under_way.remove(&key)));
-            other.map_or(Err(Errno::AGAIN), |result| result.map_err(Errno::from))
+            other.map_or(Err(Failure::Blocked), |result| result.map_err(Failure::from))
         }
     }
 }
@@ -168,12 +168,10 @@ fn serve() {
     let mut events: Vec<epoll::Event> = Vec::with_capacity(32);
     loop {
         events.clear();
-        match epoll::wait(
-            sys::borrow(service.epoll),
-            rustix::buffer::spare_capacity(&mut events),
-            None,
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        let woken = epoll::wait(sys::borrow(service.epoll), buffer, None);
+        match woken.map_err(Failure::from) {
+            Ok(_) | Err(Failure::Interrupted) => {}
             // The descriptor is gone: the program closed what it could not see.
             Err(_) => return,
         }
@@ -231,7 +229,7 @@ impl Service {
             if state.generation != search.generation {
                 return;
             }
-            let nowhere = CmError::Os(Errno(libc::EHOSTUNREACH));
+            let nowhere = CmError::Os(Failure::Unreachable);
             let pair = state.fabric.as_mut().and_then(|fabric| fabric.pair(search.ours));
             let handle = match (pair, path) {
                 (Some(pair), Some(path)) => pair.handle(&path),

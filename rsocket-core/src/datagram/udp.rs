@@ -13,18 +13,18 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::time::Timespec;
 
 use crate::address::SockAddr;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// The most bytes that a UDP packet can have.
 pub(super) const LARGEST: usize = 65_536;
 
-fn count(n: libc::c_long) -> Result<usize, Errno> {
-    usize::try_from(n).map_err(|_| Errno(sys::errno()))
+fn count(n: libc::c_long) -> Result<usize, Failure> {
+    usize::try_from(n).map_err(|_| Failure::last())
 }
 
 /// Sends one packet, to where the socket is connected if no address is given.
-pub(super) fn send(fd: RawFd, to: Option<&SocketAddr>, packet: &[u8]) -> Result<usize, Errno> {
+pub(super) fn send(fd: RawFd, to: Option<&SocketAddr>, packet: &[u8]) -> Result<usize, Failure> {
     let (storage, length) = to.map_or_else(
         // SAFETY: zeroes are a value of this structure.
         || (unsafe { core::mem::zeroed() }, 0),
@@ -47,7 +47,7 @@ pub(super) fn wait_for_room(fd: RawFd) {
 }
 
 /// Takes one packet, and who sent it.
-pub(super) fn receive(fd: RawFd, into: &mut [u8]) -> Result<(usize, Option<SocketAddr>), Errno> {
+pub(super) fn receive(fd: RawFd, into: &mut [u8]) -> Result<(usize, Option<SocketAddr>), Failure> {
     // SAFETY: zeroes are a value of this structure.
     let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
     let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
@@ -78,9 +78,9 @@ pub(super) fn plain(mut addr: SocketAddr) -> SocketAddr {
 }
 
 /// The socket's own name.
-pub(super) fn local(fd: RawFd) -> Result<SocketAddr, Errno> {
+pub(super) fn local(fd: RawFd) -> Result<SocketAddr, Failure> {
     let name = rustix::net::getsockname(sys::borrow(fd))?;
-    SocketAddr::try_from(name).map_err(|_| Errno(libc::EAFNOSUPPORT))
+    SocketAddr::try_from(name).map_err(|_| Failure::WrongFamily)
 }
 
 /// The address from which packets to `to` are sent (`wire-protocol §9.4`): the socket's own, or

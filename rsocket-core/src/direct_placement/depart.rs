@@ -13,7 +13,7 @@ use crate::channel::link::Ends;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::layout::PLACES;
 use crate::device::shm::places::Header;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::live_segment::conn_counters;
 use crate::reason::Reason;
 use crate::sys::vectors::Cursor;
@@ -38,14 +38,14 @@ pub(crate) fn into_ring(
     fd: RawFd,
     from: &mut Cursor<'_>,
     offset: u64,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let (s, ends) = (guard.s, guard.ends);
     while from.left() > 0 {
-        let at = offset.checked_add(from.done() as u64).ok_or(Errno::INVAL)?;
-        let spot = ends.outgoing.find_map(at).ok_or(Errno(libc::EFAULT))?;
+        let at = offset.checked_add(from.done() as u64).ok_or(Failure::Invalid)?;
+        let spot = ends.outgoing.find_map(at).ok_or(Failure::BadAddress)?;
         let Some(room) = room(s, ends) else {
             broken::break_connection(s, fd, Reason::BadPlacement);
-            return Err(Errno::CONNRESET);
+            return Err(Failure::Reset);
         };
         let wanted = from.left().min(spot.left as usize).min(PIECE);
         // Small crumbs before a nearly full ring's end cost more than they carry.

@@ -20,7 +20,7 @@ use super::ANY;
 use crate::channel::link::Ends;
 use crate::conn::fork_group::MAX_SLOTS;
 use crate::conn::slot::{Slot, SlotId};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -58,7 +58,7 @@ impl Maps {
     }
 
     /// The offset at which `len` bytes at `at` are to be mapped, if they can be.
-    pub(crate) fn choose(&self, at: *mut u8, len: u32, wanted: i64) -> Result<u64, Errno> {
+    pub(crate) fn choose(&self, at: *mut u8, len: u32, wanted: i64) -> Result<u64, Failure> {
         let taken = |offset: u64, end: u64| {
             self.list.iter().any(|m| offset < m.offset + u64::from(m.len) && m.offset < end)
         };
@@ -66,19 +66,19 @@ impl Maps {
         let first = if wanted == ANY {
             at.addr() as u64
         } else {
-            u64::try_from(wanted).map_err(|_| Errno::INVAL)?
+            u64::try_from(wanted).map_err(|_| Failure::Invalid)?
         };
         let end =
             |offset: u64| offset.checked_add(u64::from(len)).filter(|end| *end <= i64::MAX as u64);
-        if !taken(first, end(first).ok_or(Errno::INVAL)?) {
+        if !taken(first, end(first).ok_or(Failure::Invalid)?) {
             return Ok(first);
         }
         if wanted != ANY {
-            return Err(Errno(libc::EEXIST));
+            return Err(Failure::Exists);
         }
         // Behind all others there is room for any.
         let behind = self.list.iter().map(|m| m.offset + u64::from(m.len)).max().unwrap_or(0);
-        end(behind).map(|_| behind).ok_or(Errno::NOMEM)
+        end(behind).map(|_| behind).ok_or(Failure::NoMemory)
     }
 
     /// The lowest index that no mapping has.
@@ -106,19 +106,20 @@ impl Maps {
 ///
 /// # Errors
 /// `EFAULT`: some of it is not mapped, or not writable.
-pub(crate) fn populate(at: *mut u8, len: usize) -> Result<(), Errno> {
+pub(crate) fn populate(at: *mut u8, len: usize) -> Result<(), Failure> {
     let page = rustix::param::page_size();
     let start = at.map_addr(|a| a / page * page);
     let len = (at.addr() + len).next_multiple_of(page) - start.addr();
     // SAFETY: changes no byte of it.
-    match unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) } {
+    let there = unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) };
+    match there.map_err(Failure::from) {
         Ok(()) => Ok(()),
         // A kernel before 5.14 does not know this advice.
-        Err(rustix::io::Errno::INVAL) => {
+        Err(Failure::Invalid) => {
             let writable = (0..len).step_by(page).all(|i| writable(start.wrapping_add(i)));
-            if writable { Ok(()) } else { Err(Errno(libc::EFAULT)) }
+            if writable { Ok(()) } else { Err(Failure::BadAddress) }
         }
-        Err(_) => Err(Errno(libc::EFAULT)),
+        Err(_) => Err(Failure::BadAddress),
     }
 }
 
@@ -253,20 +254,20 @@ mod tests {
         let mut maps = Maps::none();
         assert_eq!(maps.choose(at, 10, 0), Ok(0));
         assert_eq!(maps.choose(at, 10, ANY), Ok(0x7000_0000));
-        assert_eq!(maps.choose(at, 10, -2), Err(Errno::INVAL));
+        assert_eq!(maps.choose(at, 10, -2), Err(Failure::Invalid));
         assert_eq!(maps.choose(at, 10, i64::MAX - 10), Ok(i64::MAX as u64 - 10));
-        assert_eq!(maps.choose(at, 10, i64::MAX - 9), Err(Errno::INVAL));
+        assert_eq!(maps.choose(at, 10, i64::MAX - 9), Err(Failure::Invalid));
         maps.list.push(map(100, 10, 0));
         for (offset, free) in
             [(89, true), (90, true), (91, false), (100, false), (109, false), (110, true)]
         {
             assert_eq!(maps.choose(at, 10, offset).is_ok(), free, "{offset}");
         }
-        assert_eq!(maps.choose(at, 10, 100), Err(Errno(libc::EEXIST)));
+        assert_eq!(maps.choose(at, 10, 100), Err(Failure::Exists));
         maps.list.push(map(0x7000_0005, 100, 1));
         assert_eq!(maps.choose(at, 10, ANY), Ok(0x7000_0005 + 100));
         maps.list.push(map(i64::MAX as u64 - 5, 5, 2));
-        assert_eq!(maps.choose(at, 10, ANY), Err(Errno::NOMEM));
+        assert_eq!(maps.choose(at, 10, ANY), Err(Failure::NoMemory));
         assert_eq!(maps.free_index(), Some(3));
         maps.list.remove(1);
         assert_eq!(maps.free_index(), Some(1));
@@ -279,8 +280,8 @@ mod tests {
         assert!(bytes.iter().all(|b| *b == 1));
         assert!(writable(bytes.as_mut_ptr().map_addr(|a| a & !3)));
         let nothing = core::ptr::without_provenance_mut(0x1000_0000);
-        assert_eq!((populate(nothing, 1), writable(nothing)), (Err(Errno(libc::EFAULT)), false));
+        assert_eq!((populate(nothing, 1), writable(nothing)), (Err(Failure::BadAddress), false));
         let constant = (&raw const CONSTANT).cast_mut();
-        assert_eq!(populate(constant.cast(), 1), Err(Errno(libc::EFAULT)));
+        assert_eq!(populate(constant.cast(), 1), Err(Failure::BadAddress));
     }
 }

@@ -11,7 +11,7 @@ use crate::channel::link::Ends;
 use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::places::Header;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::iomap::{Memory, map, unmap};
 use crate::socket;
 
@@ -37,7 +37,7 @@ impl Victim {
         self.port.ends()
     }
 
-    fn map(&self, memory: &mut [u8], offset: i64) -> Result<i64, Errno> {
+    fn map(&self, memory: &mut [u8], offset: i64) -> Result<i64, Failure> {
         // SAFETY: every test keeps its memory until the mapping is gone.
         unsafe {
             let memory = Memory { at: memory.as_mut_ptr(), len: memory.len(), writable: true };
@@ -57,18 +57,18 @@ impl Victim {
     }
 
     /// What the next receive says, once the library has seen the pieces.
-    fn receive(&self) -> Result<usize, Errno> {
+    fn receive(&self) -> Result<usize, Failure> {
         let mut byte = 0_u8;
         let v = [libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
         socket::receive(self.id, self.fd.as_raw_fd(), &v, libc::MSG_DONTWAIT)
     }
 
     /// The same, once it says anything: the library's thread may be at the pieces, too.
-    fn verdict(&self) -> Result<usize, Errno> {
+    fn verdict(&self) -> Result<usize, Failure> {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             match self.receive() {
-                Err(Errno::AGAIN) if Instant::now() < end => std::thread::yield_now(),
+                Err(Failure::Blocked) if Instant::now() < end => std::thread::yield_now(),
                 said => return said,
             }
         }
@@ -97,7 +97,7 @@ fn only_what_is_mapped_is_written() {
         victim.map(&mut memory[1000..1100], 0).unwrap();
         let spot = victim.ends().outgoing.find_map(0).unwrap();
         victim.put(Header { index: spot.index, generation: spot.generation, ..header }, count);
-        assert_eq!(victim.verdict(), Err(Errno::CONNRESET), "{header:?}");
+        assert_eq!(victim.verdict(), Err(Failure::Reset), "{header:?}");
         closing(victim.id, fork_group::slot(victim.id).unwrap());
         assert!(memory.iter().all(|b| *b == 0), "{header:?}");
     }
@@ -109,11 +109,11 @@ fn only_what_is_mapped_is_written() {
         Header { generation: 0, ..right },
     ] {
         honest.put(header, 20);
-        assert_eq!(honest.receive(), Err(Errno::AGAIN));
+        assert_eq!(honest.receive(), Err(Failure::Blocked));
     }
     assert!(honest_memory.iter().all(|b| *b == 0));
     honest.put(right, 20);
-    assert_eq!(honest.receive(), Err(Errno::AGAIN));
+    assert_eq!(honest.receive(), Err(Failure::Blocked));
     assert!(honest_memory.iter().enumerate().all(|(i, b)| *b == u8::from((10..30).contains(&i))));
     closing(honest.id, fork_group::slot(honest.id).unwrap());
 }
@@ -124,20 +124,20 @@ fn what_was_taken_back_is_not_written() {
     let mut victim = Victim::new();
     assert_eq!(victim.map(&mut memory, 500), Ok(500));
     let spot = victim.ends().outgoing.find_map(500).unwrap();
-    assert_eq!(unmap(victim.id, memory.as_mut_ptr(), 99), Err(Errno::INVAL));
+    assert_eq!(unmap(victim.id, memory.as_mut_ptr(), 99), Err(Failure::Invalid));
     assert_eq!(unmap(victim.id, memory.as_mut_ptr(), 100), Ok(()));
     assert_eq!(victim.ends().outgoing.find_map(500), None);
     let stale = Header { index: spot.index, generation: spot.generation, at: 0, len: 50 };
     victim.put(stale, 50);
-    assert_eq!(victim.receive(), Err(Errno::AGAIN));
+    assert_eq!(victim.receive(), Err(Failure::Blocked));
     // The same entry, another mapping.
     let at = victim.map(&mut memory, ANY).unwrap();
     victim.put(stale, 50);
-    assert_eq!(victim.receive(), Err(Errno::AGAIN));
+    assert_eq!(victim.receive(), Err(Failure::Blocked));
     assert_eq!(memory, vec![0; 100]);
     let spot = victim.ends().outgoing.find_map(at as u64).unwrap();
     victim.put(Header { index: spot.index, generation: spot.generation, ..stale }, 50);
-    assert_eq!(victim.receive(), Err(Errno::AGAIN));
+    assert_eq!(victim.receive(), Err(Failure::Blocked));
     assert_eq!(memory[..51], [&[1; 50][..], &[0]].concat());
     closing(victim.id, fork_group::slot(victim.id).unwrap());
 }

@@ -12,8 +12,8 @@
 use core::ffi::{CStr, c_char};
 use std::os::fd::{OwnedFd, RawFd};
 
+use crate::failure::Failure;
 use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::io::Errno;
 
 use crate::descriptors::{self, Entry};
 use crate::host::image;
@@ -67,7 +67,12 @@ unsafe fn judge_here(program: Program, environment: *const *const c_char) -> Ver
     // SAFETY: the caller's promise.
     let file = match unsafe { open(program) } {
         Ok(file) => file,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => {
+        Err(
+            Failure::Missing
+            | Failure::NotADirectory
+            | Failure::TooManyLinks
+            | Failure::NameTooLong,
+        ) => {
             return Verdict::Fails;
         }
         Err(_) => return Verdict::Without,
@@ -160,7 +165,7 @@ fn for_all_programs(name: &[u8]) -> bool {
 // ---------------------------------------------------------------- the program
 
 /// Opens what exec would execute.
-unsafe fn open(program: Program) -> Result<OwnedFd, Errno> {
+unsafe fn open(program: Program) -> Result<OwnedFd, Failure> {
     match program {
         // SAFETY: the caller's promise.
         Program::Path(path) if !path.is_null() => open_path(unsafe { CStr::from_ptr(path) }),
@@ -173,26 +178,22 @@ unsafe fn open(program: Program) -> Result<OwnedFd, Errno> {
                 open_name(name.to_bytes())
             }
         }
-        Program::Open(fd) => rustix::io::fcntl_dupfd_cloexec(sys::borrow(fd), 0),
-        Program::Path(_) | Program::Name(_) => Err(Errno::FAULT),
+        Program::Open(fd) => Ok(rustix::io::fcntl_dupfd_cloexec(sys::borrow(fd), 0)?),
+        Program::Path(_) | Program::Name(_) => Err(Failure::BadAddress),
     }
 }
 
-fn open_path(path: &CStr) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(
-        rustix::fs::CWD,
-        path,
-        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
-        Mode::empty(),
-    )
+fn open_path(path: &CStr) -> Result<OwnedFd, Failure> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Ok(rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty())?)
 }
 
 /// The first file of the name in `PATH` that may be executed.
-fn open_name(name: &[u8]) -> Result<OwnedFd, Errno> {
+fn open_name(name: &[u8]) -> Result<OwnedFd, Failure> {
     let search = crate::environment::current(c"PATH").map_or(&b"/bin:/usr/bin"[..], CStr::to_bytes);
     let mut space = [0; PATH];
     for directory in search.split(|c| *c == b':') {
-        let path = join(&mut space, directory, name).ok_or(Errno::INVAL)?;
+        let path = join(&mut space, directory, name).ok_or(Failure::Invalid)?;
         if rustix::fs::accessat(
             rustix::fs::CWD,
             path,
@@ -206,7 +207,7 @@ fn open_name(name: &[u8]) -> Result<OwnedFd, Errno> {
             return open_path(path);
         }
     }
-    Err(Errno::NOENT)
+    Err(Failure::Missing)
 }
 
 fn join<'a>(space: &'a mut [u8; PATH], directory: &[u8], name: &[u8]) -> Option<&'a CStr> {

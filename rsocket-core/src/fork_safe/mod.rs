@@ -328,7 +328,7 @@ fn listen(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
             }
             s.migration.since.store(sys::now_ns(), Ordering::Relaxed);
             if let Err(e) = dial::dial(id, s) {
-                crate::log_info!("fork mode: no RDMA to a peer that greeted: errno {}", e.0);
+                crate::log_info!("fork mode: no RDMA to a peer that greeted: {}", e);
                 return move_on(s, State::Dialling, Happening::Failed);
             }
             return true;
@@ -372,8 +372,11 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let _ = kernel::take_error(fd);
     s.clear(flag::PEER_FIN | flag::PEER_GONE);
     let window = (m.record.load(Ordering::Relaxed), m.window.load(Ordering::Relaxed));
-    let reached =
-        m.door.get().ok_or(crate::errno::Errno::INVAL).and_then(|door| loopback::reach(fd, &door));
+    let reached = m
+        .door
+        .get()
+        .ok_or(crate::failure::Failure::Invalid)
+        .and_then(|door| loopback::reach(fd, &door));
     let entered = reached.and_then(|own| {
         s.bridge_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
         s.bridge.store(m.bridge.load(Ordering::Relaxed), Ordering::Release);
@@ -393,7 +396,7 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
             crate::log_info!("fork mode: left TCP for RDMA");
         }
         Err(e) => {
-            crate::log_warn!("fork mode: a connection is lost between TCP and RDMA: errno {}", e.0);
+            crate::log_warn!("fork mode: a connection is lost between TCP and RDMA: {}", e);
             link::nobody_comes(window);
             broken::break_connection(s, fd, Reason::ResourceError);
         }

@@ -10,7 +10,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::counters;
 use crate::sys;
 
@@ -32,7 +32,7 @@ pub fn comes(fd: RawFd, all: u64) -> bool {
             Ok(t) if t.fin => return false,
             Ok(t) if t.waiting >= ENOUGH => return true,
             // A reset speaks for itself.
-            Err(e) if e != Errno::AGAIN => return true,
+            Err(e) if e != Failure::Blocked => return true,
             Ok(_) | Err(_) => {}
         }
         if sys::now_ns() >= end {

@@ -20,7 +20,7 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{cause, fork_group};
 use crate::device::shm::channel::RecvState;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::{counters, kernel};
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
@@ -243,7 +243,7 @@ fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back
     let mut state = *guard.view();
     let unread = unread::in_window(&state, ends);
     // The sender has shut down, or is gone: its FIN ends what TCP can carry.
-    let fin = || matches!(counters::fin_received(fd), Ok(true) | Err(Errno::NOTCONN));
+    let fin = || matches!(counters::fin_received(fd), Ok(true) | Err(Failure::NotConnected));
     let returned = handover_state::end(&ends.incoming).is_some();
     if unread > 0 && (fin() || !returned && over(&state, ends)) {
         if may_stand_in(s, fd, reason) && stand_in::replace(guard, fd, unread) {

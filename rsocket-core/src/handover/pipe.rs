@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::guard::RecvGuard;
 use crate::channel::room::follow_up;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
@@ -46,13 +46,15 @@ impl Pipe {
     ///
     /// # Errors
     /// `EAGAIN` where it is not waited for; `EPIPE` when nobody reads it; `EINTR`, `EBADF`.
-    pub(crate) fn ready(self, events: i16, waits: bool) -> Result<(), Errno> {
+    pub(crate) fn ready(self, events: i16, waits: bool) -> Result<(), Failure> {
         let mut one = [libc::pollfd { fd: self.fd, events, revents: 0 }];
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         match sys::wait(&mut one, (!waits).then_some(&at_once), core::ptr::null())? {
-            0 => Err(Errno::AGAIN),
-            _ if one[0].revents & libc::POLLNVAL != 0 => Err(Errno::BADF),
-            _ if events == libc::POLLOUT && one[0].revents & libc::POLLERR != 0 => Err(Errno::PIPE),
+            0 => Err(Failure::Blocked),
+            _ if one[0].revents & libc::POLLNVAL != 0 => Err(Failure::BadDescriptor),
+            _ if events == libc::POLLOUT && one[0].revents & libc::POLLERR != 0 => {
+                Err(Failure::Ended)
+            }
             _ => Ok(()),
         }
     }
@@ -63,13 +65,13 @@ impl Pipe {
     }
 
     /// How many bytes it has given to `to`, without waiting; 0 at its end.
-    pub(crate) fn take(self, to: *mut u8, len: usize) -> Result<usize, Errno> {
+    pub(crate) fn take(self, to: *mut u8, len: usize) -> Result<usize, Failure> {
         self.at_once(libc::SYS_preadv2, to, len, libc::POLLIN)
     }
 
     /// `call` with `RWF_NOWAIT`, which kernels before 6.4 do not know for pipes: there it is as
     /// much as goes without waiting as long as nobody else uses the same end.
-    fn at_once(self, call: i64, at: *mut u8, len: usize, events: i16) -> Result<usize, Errno> {
+    fn at_once(self, call: i64, at: *mut u8, len: usize, events: i16) -> Result<usize, Failure> {
         let errno = sys::errno();
         let step = |len: usize, flags: i32| {
             let place = libc::iovec { iov_base: at.cast(), iov_len: len };
@@ -78,10 +80,10 @@ impl Pipe {
             let n = unsafe {
                 libc::syscall(call, self.fd, &raw const place, 1_usize, usize::MAX, 0_usize, flags)
             };
-            usize::try_from(n).map_err(|_| Errno(sys::errno()))
+            usize::try_from(n).map_err(|_| Failure::last())
         };
         let mut done = step(len, libc::RWF_NOWAIT);
-        if done == Err(Errno(libc::EOPNOTSUPP)) {
+        if done == Err(Failure::Unsupported) {
             done = self.ready(events, false).and_then(|()| step(len.min(PIPE_BUF), 0));
         }
         sys::set_errno(errno);
@@ -89,13 +91,13 @@ impl Pipe {
     }
 
     /// All of what was taken from the stream already.
-    pub(crate) fn put_all(self, bytes: &mut [u8]) -> Result<(), Errno> {
+    pub(crate) fn put_all(self, bytes: &mut [u8]) -> Result<(), Failure> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let n = self.put(rest.as_mut_ptr(), rest.len());
             if n == 0 {
                 match self.ready(libc::POLLOUT, true) {
-                    Ok(()) | Err(Errno::INTR) => {}
+                    Ok(()) | Err(Failure::Interrupted) => {}
                     Err(e) => return Err(e),
                 }
             }

@@ -20,7 +20,7 @@ use crate::channel::handover_state;
 use crate::channel::link::Ends;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::Slot;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::{counters, kernel};
 use crate::sys;
 
@@ -58,7 +58,7 @@ fn before_the_channel(s: &Slot, fd: RawFd, ends: &Ends) -> Option<u64> {
     match counters::taken(fd) {
         Ok(taken) => Some(switch_offset.saturating_sub(taken.bytes)),
         // Both directions have ended, or it was reset.
-        Err(Errno::NOTCONN) => {
+        Err(Failure::NotConnected) => {
             counters::left_at_the_end(fd, switch_offset).ok().map(Option::unwrap_or_default)
         }
         Err(_) => None,
@@ -67,7 +67,7 @@ fn before_the_channel(s: &Slot, fd: RawFd, ends: &Ends) -> Option<u64> {
 
 /// Two ends of a connection: the reader's, of the same family as `fd`, and ours, with room for
 /// `bytes`.
-fn pair(fd: RawFd, bytes: usize) -> Result<(OwnedFd, OwnedFd), Errno> {
+fn pair(fd: RawFd, bytes: usize) -> Result<(OwnedFd, OwnedFd), Failure> {
     let family = sockopt::socket_domain(sys::borrow(fd))?;
     let flags = rustix::net::SocketFlags::CLOEXEC;
     let reader = rustix::net::socket_with(family, rustix::net::SocketType::STREAM, flags, None)?;
@@ -112,7 +112,7 @@ fn channels(guard: &mut RecvGuard<'_>, writer: &OwnedFd) -> usize {
 }
 
 /// Puts the reader's end at `fd`, with the flags that are there.
-fn put_at(reader: OwnedFd, fd: RawFd) -> Result<(), Errno> {
+fn put_at(reader: OwnedFd, fd: RawFd) -> Result<(), Failure> {
     let there = sys::borrow(fd);
     let status = rustix::fs::fcntl_getfl(there)?;
     rustix::fs::fcntl_setfl(&reader, status)?;

@@ -10,7 +10,7 @@ use crate::bridge::table;
 use crate::conn::fork_group;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::{kernel, tcp_state as state};
 use crate::live_segment::conn_counters;
 
@@ -35,10 +35,10 @@ const BYTES_SENT: usize = 200;
 ///
 /// # Errors
 /// As getsockopt(2).
-pub fn tcp_info(id: SlotId, fd: RawFd) -> Result<([u8; TCP_INFO_BYTES], usize), Errno> {
+pub fn tcp_info(id: SlotId, fd: RawFd) -> Result<([u8; TCP_INFO_BYTES], usize), Failure> {
     let mut info = [0; TCP_INFO_BYTES];
     let len = kernel::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     if s.phase() == Phase::Unconnected && !s.has(flag::PENDING | flag::UNREACHED) {
         return Ok((info, len));
     }

@@ -15,28 +15,28 @@ use super::service;
 use crate::address::SockAddr;
 use crate::conn::fork_group;
 use crate::conn::slot::SlotId;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::kernel;
 use crate::sync::signals;
 use crate::{pairing, readiness, socket, sys};
 
-pub(super) fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
+pub(super) fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Failure> {
     Ok(rustix::net::bind(sys::borrow(fd), &name.0)?)
 }
 
-pub(super) fn listen(fd: RawFd, backlog: i32) -> Result<(), Errno> {
+pub(super) fn listen(fd: RawFd, backlog: i32) -> Result<(), Failure> {
     Ok(rustix::net::listen(sys::borrow(fd), backlog)?)
 }
 
-pub(super) fn local_name(fd: RawFd) -> Result<SockAddr, Errno> {
+pub(super) fn local_name(fd: RawFd) -> Result<SockAddr, Failure> {
     named(&rustix::net::getsockname(sys::borrow(fd))?)
 }
 
-pub(super) fn peer_name(fd: RawFd) -> Result<SockAddr, Errno> {
-    named(&rustix::net::getpeername(sys::borrow(fd))?.ok_or(Errno::NOTCONN)?)
+pub(super) fn peer_name(fd: RawFd) -> Result<SockAddr, Failure> {
+    named(&rustix::net::getpeername(sys::borrow(fd))?.ok_or(Failure::NotConnected)?)
 }
 
-pub(super) fn shutdown(fd: RawFd, how: i32) -> Result<(), Errno> {
+pub(super) fn shutdown(fd: RawFd, how: i32) -> Result<(), Failure> {
     let how = match how {
         libc::SHUT_RD => Shutdown::Read,
         libc::SHUT_WR => Shutdown::Write,
@@ -45,29 +45,28 @@ pub(super) fn shutdown(fd: RawFd, how: i32) -> Result<(), Errno> {
     Ok(rustix::net::shutdown(sys::borrow(fd), how)?)
 }
 
-fn named(any: &SocketAddrAny) -> Result<SockAddr, Errno> {
-    SocketAddr::try_from(any.clone()).map(SockAddr).map_err(|_| Errno(libc::EAFNOSUPPORT))
+fn named(any: &SocketAddrAny) -> Result<SockAddr, Failure> {
+    SocketAddr::try_from(any.clone()).map(SockAddr).map_err(|_| Failure::WrongFamily)
 }
 
-pub(super) fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
+pub(super) fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
     if !of_this_host(to)? {
-        return Err(Errno::NODEV);
+        return Err(Failure::NoDevice);
     }
     socket::connecting(id, fd);
-    let result = rustix::net::connect(sys::borrow(fd), &to.0);
-    let errno = result.map_or_else(rustix::io::Errno::raw_os_error, |()| 0);
-    socket::connected(id, fd, if errno == 0 { 0 } else { -1 }, errno);
-    if matches!(errno, 0 | libc::EINPROGRESS | libc::EINTR) {
+    let result = rustix::net::connect(sys::borrow(fd), &to.0).map_err(Failure::from);
+    socket::connected(id, fd, result);
+    if matches!(result, Ok(()) | Err(Failure::UnderWay | Failure::Interrupted)) {
         service::wanted();
     }
-    Ok(result?)
+    result
 }
 
 pub(super) fn accept(
     listener: SlotId,
     fd: RawFd,
     flags: i32,
-) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+) -> Result<(SlotId, RawFd, SockAddr), Failure> {
     let mut deadline = AcceptDeadline::Unknown;
     loop {
         let (new, peer) = next(fd, flags, &mut deadline)?;
@@ -79,7 +78,7 @@ pub(super) fn accept(
         }
         let Some(id) = socket::accepted(new, listener) else {
             close(new);
-            return Err(Errno::NOMEM);
+            return Err(Failure::NoMemory);
         };
         if let Some(s) = fork_group::slot(id) {
             // The peer, which may be waiting to send, hears of us at once.
@@ -95,17 +94,17 @@ pub(super) fn next(
     fd: RawFd,
     flags: i32,
     deadline: &mut AcceptDeadline,
-) -> Result<(RawFd, SockAddr), Errno> {
+) -> Result<(RawFd, SockAddr), Failure> {
     if !kernel::nonblocking(fd) {
         somebody(fd, deadline)?;
     }
     take(fd, flags)
 }
 
-fn take(fd: RawFd, flags: i32) -> Result<(RawFd, SockAddr), Errno> {
+fn take(fd: RawFd, flags: i32) -> Result<(RawFd, SockAddr), Failure> {
     let flags = SocketFlags::from_bits_truncate(flags.unsigned_abs());
     let (new, peer) = rustix::net::acceptfrom_with(sys::borrow(fd), flags)?;
-    let peer = peer.as_ref().map_or(Err(Errno::NOTCONN), named);
+    let peer = peer.as_ref().map_or(Err(Failure::NotConnected), named);
     match peer {
         Ok(peer) => Ok((new.into_raw_fd(), peer)),
         Err(e) => {
@@ -130,7 +129,7 @@ pub(super) enum AcceptDeadline {
 
 /// Waits until a connection can be taken, and goes on with the pairings of the process meanwhile.
 /// (Should another thread take it first, the kernel's own accept waits for the next.)
-fn somebody(fd: RawFd, deadline: &mut AcceptDeadline) -> Result<(), Errno> {
+fn somebody(fd: RawFd, deadline: &mut AcceptDeadline) -> Result<(), Failure> {
     if matches!(deadline, AcceptDeadline::Unknown) {
         *deadline = match kernel::timeout(fd, libc::SO_RCVTIMEO) {
             Some(ns) => AcceptDeadline::Until(sys::now_ns().saturating_add(ns)),
@@ -147,9 +146,9 @@ fn somebody(fd: RawFd, deadline: &mut AcceptDeadline) -> Result<(), Errno> {
         };
         let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
         match readiness::poll::poll(&mut one, left, core::ptr::null(), |_| None) {
-            Ok(0) => return Err(Errno::AGAIN),
+            Ok(0) => return Err(Failure::Blocked),
             Ok(_) => return Ok(()),
-            Err(Errno::INTR) if left.is_none() && signals::goes_on(seen) => {}
+            Err(Failure::Interrupted) if left.is_none() && signals::goes_on(seen) => {}
             Err(e) => return Err(e),
         }
     }
@@ -157,7 +156,7 @@ fn somebody(fd: RawFd, deadline: &mut AcceptDeadline) -> Result<(), Errno> {
 
 /// Whether an address is one of this host's (of this network namespace's): then a socket can be
 /// bound to it.
-fn of_this_host(addr: &SockAddr) -> Result<bool, Errno> {
+fn of_this_host(addr: &SockAddr) -> Result<bool, Failure> {
     if addr.is_loopback() {
         return Ok(true);
     }
@@ -167,10 +166,10 @@ fn of_this_host(addr: &SockAddr) -> Result<bool, Errno> {
         rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let bound = rustix::net::bind(&probe, &addr.with_port(0).0);
     sys::discard(probe);
-    match bound {
+    match bound.map_err(Failure::from) {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::NODEV) => Ok(false),
-        Err(e) => Err(e.into()),
+        Err(Failure::NoSuchName | Failure::NoDevice) => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::config::sizes::Size;
 use crate::conn::fork_group;
 use crate::conn::machine::Phase;
 use crate::conn::slot::{SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::{datagram, socket};
 
 /// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way
@@ -36,7 +36,7 @@ fn over_rdma(_id: SlotId) -> bool {
 ///
 /// # Errors
 /// As bind(2).
-pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
+pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Failure> {
     if datagram::is(id) {
         return datagram::names::bind(fd, name);
     }
@@ -50,9 +50,9 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Errno> {
 ///
 /// # Errors
 /// As listen(2).
-pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Failure> {
     if datagram::is(id) {
-        return Err(Errno::OPNOTSUPP);
+        return Err(Failure::Unsupported);
     }
     if over_rdma(id) {
         return rdma::listen(id, fd, backlog);
@@ -67,7 +67,7 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
 /// # Errors
 /// As connect(2), `EINPROGRESS` for a socket that does not block above all; `ENODEV` where no
 /// device leads to that address.
-pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
+pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
     if datagram::is(id) {
         return datagram::names::connect(id, fd, to);
     }
@@ -76,7 +76,7 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
     }
     take_notice(id);
     let result = kernel::connect(id, fd, to);
-    if result == Err(Errno(libc::EINPROGRESS))
+    if result == Err(Failure::UnderWay)
         && let Some(s) = fork_group::slot(id)
     {
         s.set(flag::CONNECT_NEWS);
@@ -90,7 +90,11 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Errno> {
 ///
 /// # Errors
 /// As accept4(2).
-pub fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+pub fn accept(
+    listener: SlotId,
+    fd: RawFd,
+    flags: i32,
+) -> Result<(SlotId, RawFd, SockAddr), Failure> {
     if over_rdma(listener) {
         return rdma::accept(listener, fd, flags);
     }
@@ -101,7 +105,7 @@ pub fn accept(listener: SlotId, fd: RawFd, flags: i32) -> Result<(SlotId, RawFd,
 ///
 /// # Errors
 /// As getsockname(2).
-pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
+pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Failure> {
     if over_rdma(id) && !datagram::is(id) {
         return rdma::local_name(id, fd);
     }
@@ -112,7 +116,7 @@ pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
 ///
 /// # Errors
 /// As getpeername(2).
-pub fn peer_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
+pub fn peer_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Failure> {
     if over_rdma(id) && !datagram::is(id) {
         return rdma::peer_name(id);
     }
@@ -120,7 +124,7 @@ pub fn peer_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
 }
 
 /// The pending error (`SO_ERROR`), which is cleared; 0 if there is none.
-pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
+pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Failure> {
     if datagram::is(id) {
         return Ok(datagram::names::error(id, fd));
     }
@@ -130,7 +134,7 @@ pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
         return Ok(e);
     }
     let asked = take_notice(id);
-    let pending = crate::host::kernel::take_error(fd).map_or(0, |e| e.0);
+    let pending = crate::host::kernel::take_error(fd).map_or(0, Failure::code);
     if pending != 0 {
         crate::conn::listeners::error_taken(id);
     }
@@ -145,12 +149,12 @@ pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Errno> {
 /// # Errors
 /// `ENOTCONN` for a socket that was never connected, or whose attempt failed.
 #[inline]
-pub fn before_data(id: SlotId) -> Result<(), Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
+pub fn before_data(id: SlotId) -> Result<(), Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     if s.has(flag::CONNECT_NEWS) {
         take_notice(id);
     }
-    if s.phase() == Phase::Unconnected { Err(Errno::NOTCONN) } else { Ok(()) }
+    if s.phase() == Phase::Unconnected { Err(Failure::NotConnected) } else { Ok(()) }
 }
 
 /// The program asks how its attempt to connect went. From here on only what can be sent makes it
@@ -168,9 +172,9 @@ fn take_notice(id: SlotId) -> bool {
 ///
 /// # Errors
 /// As shutdown(2).
-pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Errno> {
+pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Failure> {
     if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
-        return Err(Errno::INVAL);
+        return Err(Failure::Invalid);
     }
     if datagram::is(id) {
         return datagram::names::shutdown(id, fd, how);
@@ -206,13 +210,13 @@ pub fn size(id: SlotId, which: Size) -> u32 {
 ///
 /// # Errors
 /// `EINVAL` once the connection has begun.
-pub fn set_size(id: SlotId, which: Size, value: u32) -> Result<(), Errno> {
-    let s = fork_group::slot(id).ok_or(Errno::BADF)?;
+pub fn set_size(id: SlotId, which: Size, value: u32) -> Result<(), Failure> {
+    let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     let begun = begun(id);
     match which {
         // As upstream: a buffer that exists stays as it is, and nobody is told.
         Size::SendBuffer | Size::ReceiveBuffer if begun => Ok(()),
-        _ if begun => Err(Errno::INVAL),
+        _ if begun => Err(Failure::Invalid),
         _ => {
             s.sizes.set(which, value);
             rdma::resized(s);

@@ -27,7 +27,7 @@ use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::device::rdma::CmId;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::socket::call::Call;
 use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
@@ -41,8 +41,8 @@ const MIN_QUEUE: u16 = 16;
 /// The smallest buffer, in bytes.
 const MIN_BUFFER: u32 = 4096;
 
-fn slot(id: SlotId) -> Result<&'static Slot, Errno> {
-    fork_group::slot(id).ok_or(Errno::BADF)
+fn slot(id: SlotId) -> Result<&'static Slot, Failure> {
+    fork_group::slot(id).ok_or(Failure::BadDescriptor)
 }
 
 fn options(fd: RawFd) -> Options {
@@ -56,7 +56,7 @@ fn options(fd: RawFd) -> Options {
     }
 }
 
-fn wildcard(fd: RawFd) -> Result<SocketAddr, Errno> {
+fn wildcard(fd: RawFd) -> Result<SocketAddr, Failure> {
     let six = sockopt::socket_domain(sys::borrow(fd))? == AddressFamily::INET6;
     let ip: IpAddr = if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     Ok(SocketAddr::new(ip, 0))
@@ -66,14 +66,14 @@ fn wildcard(fd: RawFd) -> Result<SocketAddr, Errno> {
 ///
 /// # Errors
 /// As bind(2); `ENODEV` where there is no RDMA.
-pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
+pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Failure> {
     let s = slot(id)?;
     let [ours, _] = &s.names;
     if ours.get().is_some() || s.has(flag::BRIDGED | flag::BRIDGE_LISTENS) {
-        return Err(Errno::INVAL);
+        return Err(Failure::Invalid);
     }
     if wildcard(fd)?.is_ipv6() != name.is_ipv6() {
-        return Err(Errno(libc::EAFNOSUPPORT));
+        return Err(Failure::WrongFamily);
     }
     stack::on_own(|| match bind_now(s, fd, name) {
         Err(e) if serving::outdated(e) => bind_now(s, fd, name),
@@ -81,9 +81,9 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
     })
 }
 
-fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
+fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Failure> {
     serving::start()?;
-    let bridge = table::take().ok_or(Errno(libc::ENOBUFS))?;
+    let bridge = table::take().ok_or(Failure::NoBuffers)?;
     match Connection::bound(bridge.key(), name, options(fd), shape(s)) {
         Ok(connection) => {
             let [ours, _] = &s.names;
@@ -96,9 +96,8 @@ fn bind_now(s: &Slot, fd: RawFd, name: &SocketAddr) -> Result<(), Errno> {
             bridge.give_back();
             // The kernel's connection manager says so of a port that a socket of the other family
             // has.
-            let taken =
-                e.0 == libc::EADDRNOTAVAIL && name.ip().is_unspecified() && name.port() != 0;
-            Err(if taken { Errno(libc::EADDRINUSE) } else { e })
+            let taken = e == Failure::NoSuchName && name.ip().is_unspecified() && name.port() != 0;
+            Err(if taken { Failure::NameTaken } else { e })
         }
     }
 }
@@ -135,10 +134,10 @@ pub(super) fn resized(s: &Slot) {
 ///
 /// # Errors
 /// As listen(2); `ENODEV` where there is no RDMA.
-pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Failure> {
     let s = slot(id)?;
     if s.has(flag::BRIDGED) {
-        return Err(Errno::INVAL);
+        return Err(Failure::Invalid);
     }
     if s.has(flag::BRIDGE_LISTENS) {
         return Ok(rustix::net::listen(sys::borrow(fd), backlog)?);
@@ -147,13 +146,13 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
     if ours.get().is_none() {
         bind(id, fd, &wildcard(fd)?)?;
     }
-    let bridge = bridge::of(s).ok_or(Errno(libc::EADDRINUSE))?;
+    let bridge = bridge::of(s).ok_or(Failure::NameTaken)?;
     let door = loopback::listen_near(fd, backlog)?;
     let listening = bridge.with(|c| match c {
         Some(c) => c.listen(door, backlog),
-        None => Err(Errno::INVAL),
+        None => Err(Failure::Invalid),
     });
-    listening.unwrap_or(Err(Errno::AGAIN))?;
+    listening.unwrap_or(Err(Failure::Blocked))?;
     s.set(flag::BRIDGE_LISTENS);
     Ok(())
 }
@@ -162,7 +161,7 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Errno> {
 ///
 /// # Errors
 /// As connect(2); `ENODEV` where there is no RDMA.
-pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
+pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Failure> {
     connect_within(id, fd, to, None)
 }
 
@@ -174,8 +173,8 @@ const INSTEAD_NS: u64 = 1_000_000_000;
 ///
 /// # Errors
 /// There is nobody either.
-pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
-    let refused = Err(Errno(libc::ECONNREFUSED));
+pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Failure> {
+    let refused = Err(Failure::Refused);
     reach::find_out();
     if !reach::possible()
         || to.ip().to_canonical().is_loopback()
@@ -187,39 +186,44 @@ pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Err
         return refused;
     }
     let connected = connect_within(id, fd, to, Some(INSTEAD_NS));
-    if connected == Err(Errno::TIMEDOUT) {
+    if connected == Err(Failure::TimedOut) {
         silent::remember(&to.ip());
     }
     connected
 }
 
-fn connect_within(id: SlotId, fd: RawFd, to: &SocketAddr, limit: Option<u64>) -> Result<(), Errno> {
+fn connect_within(
+    id: SlotId,
+    fd: RawFd,
+    to: &SocketAddr,
+    limit: Option<u64>,
+) -> Result<(), Failure> {
     let s = slot(id)?;
     if s.has(flag::BRIDGE_LISTENS) {
-        return Err(Errno(libc::EISCONN));
+        return Err(Failure::Connected);
     }
     if s.has(flag::BRIDGED) {
         if s.has(flag::PENDING) {
-            return Err(Errno(libc::EALREADY));
+            return Err(Failure::AlreadyUnderWay);
         }
         if !s.has(flag::UNREACHED) {
-            return Err(Errno(libc::EISCONN));
+            return Err(Failure::Connected);
         }
         let told = s.pending_error.swap(0, Ordering::AcqRel);
         begin_anew(s, fd);
         if told != 0 {
-            return Err(Errno(told));
+            return Err(Failure::from_code(told));
         }
     }
     if wildcard(fd)?.is_ipv6() != to.is_ipv6() {
-        return Err(Errno(libc::EAFNOSUPPORT));
+        return Err(Failure::WrongFamily);
     }
     stack::on_own(|| match dial(id, s, fd, to) {
         Err(e) if serving::outdated(e) => dial(id, s, fd, to),
         dialled => dialled,
     })?;
     if crate::host::kernel::nonblocking(fd) {
-        return Err(Errno(libc::EINPROGRESS));
+        return Err(Failure::UnderWay);
     }
     let mut deadline = match limit {
         Some(ns) => CallDeadline::until(s, sys::now_ns().saturating_add(ns)),
@@ -235,12 +239,15 @@ fn reached(
     fd: RawFd,
     deadline: &mut CallDeadline,
     gives_up: bool,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let (fd, waited) = until_answered(id, s, fd, deadline);
     // Not of a slot that may be another connection's by now; and before the call is over, after
     // which it may be.
-    let connected =
-        if deadline.gone(s) { Err(Errno::BADF) } else { answered(s, fd, waited, gives_up) };
+    let connected = if deadline.gone(s) {
+        Err(Failure::BadDescriptor)
+    } else {
+        answered(s, fd, waited, gives_up)
+    };
     deadline.over();
     connected
 }
@@ -252,7 +259,7 @@ fn until_answered(
     s: &Slot,
     mut fd: RawFd,
     deadline: &mut CallDeadline,
-) -> (RawFd, Result<(), Errno>) {
+) -> (RawFd, Result<(), Failure>) {
     let mut waited = Ok(());
     while s.has(flag::PENDING) && waited.is_ok() {
         waited = wait::writable(&Call { id, s, fd, flags: 0 }, deadline);
@@ -262,19 +269,24 @@ fn until_answered(
 }
 
 /// What came of waiting. With `gives_up` an attempt that took too long is over.
-fn answered(s: &Slot, fd: RawFd, waited: Result<(), Errno>, gives_up: bool) -> Result<(), Errno> {
+fn answered(
+    s: &Slot,
+    fd: RawFd,
+    waited: Result<(), Failure>,
+    gives_up: bool,
+) -> Result<(), Failure> {
     match waited {
-        Err(Errno::AGAIN) if gives_up => {
+        Err(Failure::Blocked) if gives_up => {
             give_up(s, fd);
-            return Err(Errno::TIMEDOUT);
+            return Err(Failure::TimedOut);
         }
-        Err(Errno::AGAIN) => return Err(Errno(libc::EINPROGRESS)),
+        Err(Failure::Blocked) => return Err(Failure::UnderWay),
         other => other?,
     }
     if s.has(flag::UNREACHED) {
         let e = s.pending_error.swap(0, Ordering::AcqRel);
         begin_anew(s, fd);
-        return Err(Errno(if e == 0 { libc::ECONNREFUSED } else { e }));
+        return Err(if e == 0 { Failure::Refused } else { Failure::from_code(e) });
     }
     Ok(())
 }
@@ -314,7 +326,7 @@ fn disconnect(s: &Slot, fd: RawFd) {
 }
 
 /// The manager's name for the connection: that of a bound socket, or a new one.
-fn identifier(bound: Option<Connection>, bridge: &Bridge, fd: RawFd) -> Result<CmId, Errno> {
+fn identifier(bound: Option<Connection>, bridge: &Bridge, fd: RawFd) -> Result<CmId, Failure> {
     let cm = match bound {
         Some(bound) => bound.into_id()?,
         None => service::new_id(bridge.key())?,
@@ -323,17 +335,17 @@ fn identifier(bound: Option<Connection>, bridge: &Bridge, fd: RawFd) -> Result<C
     if tos != 0
         && let Err(e) = cm.set_type_of_service(tos)
     {
-        crate::log_info!("no type of service {}: errno {}", tos, e.errno().0);
+        crate::log_info!("no type of service {}: {}", tos, e.failure());
     }
     Ok(cm)
 }
 
 /// Begins to connect. If that fails, the socket is as before; but a name that it had may be lost.
-fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Errno> {
+fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), Failure> {
     serving::start()?;
     let bound = bridge::of(s).filter(|_| s.names.first().is_some_and(|n| n.get().is_some()));
-    let bridge = bound.or_else(table::take).ok_or(Errno(libc::ENOBUFS))?;
-    let undo = |e: Errno| {
+    let bridge = bound.or_else(table::take).ok_or(Failure::NoBuffers)?;
+    let undo = |e: Failure| {
         if bound.is_none() {
             bridge.give_back();
         }
@@ -372,7 +384,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
             Err(e)
         }
     });
-    begun.unwrap_or(Err(Errno::AGAIN)).inspect_err(|_| {
+    begun.unwrap_or(Err(Failure::Blocked)).inspect_err(|_| {
         bridge.give_back();
         begin_anew(s, fd);
     })
@@ -429,7 +441,7 @@ pub(super) fn accept(
     listener: SlotId,
     fd: RawFd,
     flags: i32,
-) -> Result<(SlotId, RawFd, SockAddr), Errno> {
+) -> Result<(SlotId, RawFd, SockAddr), Failure> {
     let mut deadline = kernel::AcceptDeadline::Unknown;
     loop {
         let (new, from) = kernel::next(fd, flags, &mut deadline)?;
@@ -450,7 +462,7 @@ pub(super) fn accept(
 ///
 /// # Errors
 /// `EBADF`.
-pub(super) fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
+pub(super) fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Failure> {
     let [ours, _] = names(id);
     ours.map_or_else(|| wildcard(fd), Ok).map(SockAddr)
 }
@@ -459,9 +471,9 @@ pub(super) fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Errno> {
 ///
 /// # Errors
 /// `ENOTCONN`.
-pub(super) fn peer_name(id: SlotId) -> Result<SockAddr, Errno> {
+pub(super) fn peer_name(id: SlotId) -> Result<SockAddr, Failure> {
     let [_, theirs] = names(id);
-    theirs.map(SockAddr).ok_or(Errno::NOTCONN)
+    theirs.map(SockAddr).ok_or(Failure::NotConnected)
 }
 
 /// The pending error (`SO_ERROR`), which is cleared; `None` when the kernel is to be asked.

@@ -14,7 +14,7 @@ use crate::bridge::tcp_anchored;
 use crate::conn::machine::PhaseEvent;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::tuple::{End, Tuple};
 use crate::reason::Reason;
 use crate::sys;
@@ -54,7 +54,7 @@ pub(crate) fn begin(id: SlotId, s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(
             Proof::of(Who::Answers, proof.seen, sent, received).ok_or(Reason::Inconsistent)?;
         s.set_phase(s.phase().after(PhaseEvent::Dialled).ok_or(Reason::Inconsistent)?);
         return match tcp_anchored::ask(id, s, [ours, theirs], proof, expected) {
-            Err(Errno::AGAIN) => {
+            Err(Failure::Blocked) => {
                 s.set_phase(s.phase().after(PhaseEvent::Lapsed).ok_or(Reason::Inconsistent)?);
                 later(s)
             }

@@ -35,7 +35,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Beyond;
 use crate::device::shm::netns;
 use crate::device::shm::waker::{self, Woke, far};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_there, refused};
 use crate::seqpacket::Channel;
@@ -65,12 +65,12 @@ pub(crate) fn say_hello(
     let channel = match knocked_at {
         Ok(Some(channel)) => channel,
         // Or so many have knocked that there is no room for another one.
-        Ok(None) | Err(Errno::AGAIN) => {
+        Ok(None) | Err(Failure::Blocked) => {
             let tries = later(s);
             return nobody(s, Reason::NoOffer, tries >= KNOCK_TRIES);
         }
-        Err(Errno(libc::EPERM | libc::EACCES)) => return Err(Reason::Sandboxed),
-        Err(Errno(libc::EPROTOTYPE)) => return Err(Reason::NameTaken),
+        Err(Failure::NotPermitted | Failure::Denied) => return Err(Reason::Sandboxed),
+        Err(Failure::WrongKind) => return Err(Reason::NameTaken),
         Err(e) => return Err(refused("a knock")(e)),
     };
     let sent = introduce((s, fd), (tuple, owner), &channel, first);

@@ -22,7 +22,7 @@ use super::epoll::Registry;
 use super::scratch::Room;
 use super::source::{Events, SlotId, Source, Waker};
 use crate::config::policy;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
@@ -207,10 +207,10 @@ pub(crate) fn wait<S: Source>(
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let none = pollfd { fd: -1, events: 0, revents: 0 };
     let Some(mut kernel) = Room::<_, { 2 * FEW + 1 }>::new(2 * entries.len() + 1, none) else {
-        return Err(Errno::NOMEM);
+        return Err(Failure::NoMemory);
     };
     let source = &sets.source;
     let mut wait = Wait {
@@ -237,7 +237,7 @@ impl<S: Source> Wait<'_, S> {
         &mut self,
         timeout: Option<Duration>,
         mask: *const libc::sigset_t,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         let mut waker = None;
         let result = self.until_ready(&mut waker, Deadline::after(timeout), mask);
         if let Some(waker) = waker {
@@ -252,7 +252,7 @@ impl<S: Source> Wait<'_, S> {
         waker: &mut Option<S::Waker>,
         mut deadline: Deadline,
         mask: *const libc::sigset_t,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         let mut spun = false;
         let mut vain = 0_u32;
         loop {
@@ -301,7 +301,7 @@ impl<S: Source> Wait<'_, S> {
         &mut self,
         deadline: &mut Deadline,
         mask: *const libc::sigset_t,
-    ) -> Option<Result<usize, Errno>> {
+    ) -> Option<Result<usize, Failure>> {
         if self.look() > 0 {
             return Some(self.ask_kernel(None, core::ptr::null()));
         }
@@ -412,7 +412,7 @@ impl<S: Source> Wait<'_, S> {
         &mut self,
         waker: Option<S::Waker>,
         mask: *const libc::sigset_t,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         self.sleep(waker, Some(Duration::ZERO), mask)
     }
 
@@ -422,7 +422,7 @@ impl<S: Source> Wait<'_, S> {
         waker: Option<S::Waker>,
         time: Option<Duration>,
         mask: *const libc::sigset_t,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         let (used, place) = self.fill(waker.map(|b| b.fd()));
         let spec = time.map(timespec);
         let waits = time.is_none_or(|t| !t.is_zero());
@@ -435,7 +435,7 @@ impl<S: Source> Wait<'_, S> {
                 sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask)
             }
             // One of them has just left TCP.
-            None => Err(Errno::AGAIN),
+            None => Err(Failure::Blocked),
         };
         self.leave(entered.unwrap_or(0));
         if let Some(waker) = waker {
@@ -446,12 +446,12 @@ impl<S: Source> Wait<'_, S> {
         }
         match result {
             Ok(_) => match self.merge() {
-                0 if interrupted => Err(Errno::INTR),
+                0 if interrupted => Err(Failure::Interrupted),
                 n => Ok(n),
             },
-            Err(Errno::AGAIN) => Ok(0),
+            Err(Failure::Blocked) => Ok(0),
             // What the devices said before counts more than a signal, as in the kernel.
-            Err(Errno::INTR) if self.entries.iter().any(|e| e.revents != 0) => {
+            Err(Failure::Interrupted) if self.entries.iter().any(|e| e.revents != 0) => {
                 Ok(self.entries.iter().filter(|e| e.revents != 0).count())
             }
             Err(e) => Err(e),
@@ -477,7 +477,7 @@ impl<S: Source> Wait<'_, S> {
     }
 
     /// The kernel's own descriptors must not wait for the end of the spin.
-    fn before_sleep(&mut self) -> Result<usize, Errno> {
+    fn before_sleep(&mut self) -> Result<usize, Failure> {
         let kernels = |e: &Entry| e.fd >= 0 && (!e.special || !e.ask.is_empty());
         if self.entries.iter().any(kernels) {
             self.ask_kernel(None, core::ptr::null())

@@ -10,7 +10,7 @@ use super::epoll::{REGISTRY, Registry};
 use super::mixed::{self, Entry, FEW};
 use super::scratch::Room;
 use super::source::Source;
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 /// As `ppoll`. To be called when a descriptor among `fds` is on device, has to be looked at again,
 /// or is an epoll set of which [`polled`](super::epoll::polled) is true; right, but slower than the
@@ -23,7 +23,7 @@ pub fn poll(
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     poll_with(&REGISTRY, fds, timeout, mask, find)
 }
 
@@ -37,9 +37,9 @@ pub fn poll_with<S: Source>(
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let Some(mut entries) = Room::<_, FEW>::new(fds.len(), Entry::NONE) else {
-        return Err(Errno::NOMEM);
+        return Err(Failure::NoMemory);
     };
     for (entry, fd) in entries.slice().iter_mut().zip(fds.iter()) {
         *entry = Entry::new(fd.fd, fd.events, fd.events | POLLERR | POLLHUP | POLLNVAL);

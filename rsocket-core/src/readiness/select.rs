@@ -15,7 +15,7 @@ use super::epoll::{REGISTRY, Registry};
 use super::mixed::{self, Entry, FEW};
 use super::scratch::Room;
 use super::source::Source;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 const IN_SET: i16 = POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR | POLLNVAL;
@@ -78,7 +78,7 @@ pub unsafe fn select(
     timeout: Option<&mut Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     // SAFETY: the caller's promise, passed on.
     unsafe { select_with(&REGISTRY, sets, timeout, mask, find) }
 }
@@ -96,8 +96,8 @@ pub unsafe fn select_with<S: Source>(
     timeout: Option<&mut Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
-) -> Result<usize, Errno> {
-    let Ok(nfds) = usize::try_from(sets.nfds) else { return Err(Errno::INVAL) };
+) -> Result<usize, Failure> {
+    let Ok(nfds) = usize::try_from(sets.nfds) else { return Err(Failure::Invalid) };
     let words = nfds.div_ceil(BITS);
     let bits = |at: *mut fd_set| Bits { at: at.cast(), words };
     let (read, write, except) = (bits(sets.read), bits(sets.write), bits(sets.except));
@@ -107,7 +107,7 @@ pub unsafe fn select_with<S: Source>(
     };
     let any = |fd: &usize| asks(*fd) != 0;
     let Some(mut entries) = Room::<_, FEW>::new((0..nfds).filter(any).count(), Entry::NONE) else {
-        return Err(Errno::NOMEM);
+        return Err(Failure::NoMemory);
     };
     for (entry, fd) in entries.slice().iter_mut().zip((0..nfds).filter(any)) {
         let accept = asks(fd);
@@ -123,7 +123,7 @@ pub unsafe fn select_with<S: Source>(
         *left = left.saturating_sub(Duration::from_nanos(sys::now_ns().saturating_sub(start)));
     }
     if entries.slice().iter().any(|e| e.revents & POLLNVAL != 0) && result.is_ok() {
-        result = Err(Errno::BADF);
+        result = Err(Failure::BadDescriptor);
     }
     if let Ok(count) = &mut result {
         *count = report(entries.slice(), read, write, except);

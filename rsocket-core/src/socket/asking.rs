@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use crate::conn::slot::{Slot, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::handover::gone;
 use crate::host::events::Events;
 use crate::waiting::call_deadline::CallDeadline;
@@ -49,15 +49,15 @@ pub(super) fn after_sleep(
     s: &Slot,
     fd: RawFd,
     interest: Events,
-    slept: Result<i16, Errno>,
+    slept: Result<i16, Failure>,
     deadline: &CallDeadline,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     match slept {
-        Err(Errno::INTR) if deadline.goes_on() => deadline.still(s),
+        Err(Failure::Interrupted) if deadline.goes_on() => deadline.still(s),
         Err(e) => Err(e),
         Ok(revents) => {
             if revents & libc::POLLNVAL != 0 {
-                return Err(Errno::BADF);
+                return Err(Failure::BadDescriptor);
             }
             let said = Events::from_bits_truncate(u32::from(revents as u16));
             let revents = fork_safe::confirmed(s, fd, said).bits() as i16;

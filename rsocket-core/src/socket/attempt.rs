@@ -25,7 +25,7 @@ use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::RecvState;
 use crate::direct_placement::{Placed, Placer};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::kernel::{self, Ending};
 use crate::host::{counters, tcp_state as state};
 use crate::reason::Reason;
@@ -40,11 +40,11 @@ pub(super) fn attempt(
     call: &Call<'_>,
     to: &mut Cursor<'_>,
     deadline: &mut CallDeadline,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     let Call { id, s, fd, flags } = *call;
     deadline.may_go_on(s)?;
     if s.has(flag::BROKEN) {
-        return Err(Errno::CONNRESET);
+        return Err(Failure::Reset);
     }
     if s.has(flag::PENDING | flag::UNREACHED) {
         return unconnected(s);
@@ -65,11 +65,11 @@ pub(super) fn attempt(
         }
     }
     let Some(mut guard) = RecvGuard::take(s, &ends) else {
-        return deadline.may_go_on(s).and(Err(Errno::AGAIN));
+        return deadline.may_go_on(s).and(Err(Failure::Blocked));
     };
     let before = s.receive_mode();
     let got = match before {
-        _ if deadline.cut_short() => Err(Errno::INTR),
+        _ if deadline.cut_short() => Err(Failure::Interrupted),
         ReceiveMode::Asked | ReceiveMode::Acknowledged => switching(&mut guard, call, to),
         ReceiveMode::Device => after_the_switch(&mut guard, call, to),
         ReceiveMode::Kernel | ReceiveMode::Returned => by_kernel(s, fd, to, flags),
@@ -87,7 +87,7 @@ pub(super) fn attempt(
 
 /// What a receive finds on a connection that does not stand.
 #[cold]
-fn unconnected(s: &Slot) -> Result<Got, Errno> {
+fn unconnected(s: &Slot) -> Result<Got, Failure> {
     match bridge::not_connected(s) {
         Unconnected::Pending => Ok(Got::Nothing),
         Unconnected::Failed(e) => Err(e),
@@ -96,7 +96,7 @@ fn unconnected(s: &Slot) -> Result<Got, Errno> {
 }
 
 /// TCP has this direction, which takes no lock.
-fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Errno> {
+fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Failure> {
     let Call { s, fd, flags, .. } = *call;
     if !s.has(flag::STRICT) || link::has_window(s) {
         return by_kernel(s, fd, to, flags);
@@ -112,14 +112,14 @@ fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Errno> {
 
 /// A direction that is not TCP's has no window: one that may not use TCP waits for it, another one
 /// was closed just now, or is broken.
-fn windowless(call: &Call<'_>, deadline: &CallDeadline) -> Result<Got, Errno> {
+fn windowless(call: &Call<'_>, deadline: &CallDeadline) -> Result<Got, Failure> {
     let s = call.s;
     if s.has(flag::STRICT) && !link::has_window(s) {
         return Ok(Got::Nothing);
     }
     deadline.may_go_on(s)?;
     broken::break_connection(s, call.fd, Reason::ResourceError);
-    Err(Errno::CONNRESET)
+    Err(Failure::Reset)
 }
 
 /// The direction is about to leave TCP.
@@ -127,12 +127,12 @@ fn switching(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     // Asked before the words are looked at: what the bridge brought before it broke is there then.
     let lost = call.s.has(flag::LOST);
     match up_to_the_switch(guard, call, to) {
         // Where TCP was left, or whether, nobody will say any more.
-        Ok(Got::Nothing) if lost => Err(pending::take(call.s, Errno::CONNRESET)),
+        Ok(Got::Nothing) if lost => Err(pending::take(call.s, Failure::Reset)),
         got => got,
     }
 }
@@ -156,13 +156,13 @@ fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
 }
 
 #[cold]
-fn broken(s: &Slot, fd: RawFd, what: &str) -> Errno {
+fn broken(s: &Slot, fd: RawFd, what: &str) -> Failure {
     // Unless it was broken for a reason of its own.
     if !s.has(flag::BROKEN) {
         crate::log_warn!("inconsistent: {}", what);
         broken::break_connection(s, fd, Reason::Inconsistent);
     }
-    Errno::CONNRESET
+    Failure::Reset
 }
 
 /// No switch offset was seen. What TCP has is looked at first and the switch offset after it: on
@@ -173,7 +173,7 @@ fn before_the_switch(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     let waiting = usize::try_from(counters::in_queue(fd)?).unwrap_or(usize::MAX);
     if waiting == 0 && to.done() > 0 && has_failed(fd) {
@@ -209,7 +209,7 @@ fn up_to_the_switch(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     // Acquire: pairs with the sender's release of the switch offset; all of its bytes before N are
     // in TCP.
@@ -248,7 +248,7 @@ fn tcps_share(
     call: &Call<'_>,
     to: &mut Cursor<'_>,
     n: u64,
-) -> Result<Option<Got>, Errno> {
+) -> Result<Option<Got>, Failure> {
     let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     let before = to.done();
     loop {
@@ -262,13 +262,13 @@ fn tcps_share(
                 return Err(broken(s, fd, what));
             }
             _ if to.done() > before => return Ok(Some(Got::Bytes(to.done() - before))),
-            Err(Errno::AGAIN) => return Ok(Some(Got::Nothing)),
+            Err(Failure::Blocked) => return Ok(Some(Got::Nothing)),
             Err(e) => return Err(e),
         };
         match from_kernel(s, fd, to, left, flags) {
             // A reset, whose error somebody has taken: bytes may be missing.
             Ok(Got::End) if counters::tcp_state(fd) == Ok(state::CLOSE) => {
-                return Err(Errno::CONNRESET);
+                return Err(Failure::Reset);
             }
             // The stream ended before the switch offset that its sender fixed: bytes are missing.
             Ok(Got::End) => return Err(broken(s, fd, "TCP has ended before the switch")),
@@ -311,7 +311,7 @@ fn after_the_switch(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     match at_a_glance(guard, call, to) {
         Some(got) => Ok(got),
         None => from_device(guard, call, to),
@@ -323,7 +323,7 @@ fn from_device(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
     to: &mut Cursor<'_>,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     let (s, ends, Call { fd, flags, .. }) = (guard.s, guard.ends, *call);
     let mut taking = guard.receiver().take();
     let copying = copying(s, flags);
@@ -368,7 +368,7 @@ fn from_device(
 }
 
 /// Nothing yet, unless this side has shut down what it receives.
-fn if_not_shut(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+fn if_not_shut(s: &Slot, fd: RawFd) -> Result<Got, Failure> {
     if s.has(flag::READ_SHUT) { own_end(s, fd) } else { Ok(Got::Nothing) }
 }
 
@@ -398,7 +398,7 @@ enum Silence {
 }
 
 /// The device has nothing. Has the connection ended, or the sender gone back to TCP?
-fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Silence, Errno> {
+fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Silence, Failure> {
     // Acquire inside: pairs with the sender's release of its end mark, after its last message.
     if let Some(end) = handover_state::end(&ends.incoming)
         && ends.incoming.poll_data(at.data_position).is_none()
@@ -411,7 +411,7 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
     if s.has(flag::LOST) {
         // Looked at before the ring: what the bridge put in came before.
         let more = ends.incoming.poll_data(at.data_position).is_some();
-        return if more { Ok(Silence::LookAgain) } else { Err(pending::take(s, Errno::CONNRESET)) };
+        return if more { Ok(Silence::LookAgain) } else { Err(pending::take(s, Failure::Reset)) };
     }
     if !s.has(flag::BRIDGED) && s.has(flag::ENDED) || pending::is_kernels(s) {
         return Ok(Silence::LookAgain);

@@ -15,7 +15,7 @@ use crate::channel::link::Ends;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::RecvState;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::{counters, kernel};
 use crate::sys;
 use crate::sys::vectors::Cursor;
@@ -60,7 +60,7 @@ pub(super) fn by_kernel(
     fd: RawFd,
     to: &mut Cursor<'_>,
     flags: i32,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     if to.done() > 0 && has_failed(fd) {
         return Ok(Got::End);
     }
@@ -82,7 +82,7 @@ pub(super) fn has_failed(fd: RawFd) -> bool {
 
 /// The kernel says that nothing more will come. From here on each call says so, however soon after
 /// the kernel was asked.
-pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Failure> {
     if s.has(flag::READ_SHUT) && !s.has(flag::ENDED) {
         return own_end(s, fd);
     }
@@ -94,7 +94,7 @@ pub(super) fn the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
 
 /// This side has shut down what it receives. A reset that comes behind that is said all the same,
 /// once. (Behind a FIN the kernel has the error for senders alone.)
-pub(super) fn own_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+pub(super) fn own_end(s: &Slot, fd: RawFd) -> Result<Got, Failure> {
     pending::check(s)?;
     if s.has(flag::BRIDGED | flag::ENDED) {
         return Ok(Got::End);

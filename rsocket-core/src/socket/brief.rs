@@ -24,7 +24,7 @@ use crate::conn::machine::Phase;
 use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::park;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::live_segment::{self, layout::record};
 use crate::stats::{self, Counter};
@@ -81,7 +81,7 @@ pub(super) fn sleep(
     fd: RawFd,
     deadline: &mut CallDeadline,
     learnt: &AtomicU32,
-) -> Option<Result<(), Errno>> {
+) -> Option<Result<(), Failure>> {
     if fd < 0 || !expected(id, s, deadline) {
         return None;
     }
@@ -119,11 +119,11 @@ fn on(
     me: u64,
     deadline: &CallDeadline,
     learnt: &AtomicU32,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     if deadline.broken() {
         // While we were looking and spinning.
         waiters::disarm(s, me);
-        return Err(Errno::INTR);
+        return Err(Failure::Interrupted);
     }
     let began = sys::now_ns();
     stats::add(Counter::Sleeps, 1);

@@ -21,7 +21,7 @@ use crate::channel::link::{self, Ends};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::layout;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::live_segment::layout::record;
 use crate::live_segment::{self, conn_counters};
 use crate::stats::{self, Counter};
@@ -111,7 +111,7 @@ fn nap(
     fd: RawFd,
     hearing: CqOwnership,
     deadline: &mut CallDeadline,
-) -> Result<bool, Errno> {
+) -> Result<bool, Failure> {
     let limit = deadline.left(s, fd)?.unwrap_or(u64::MAX).min(NAP_NS);
     hearing.settle(id, s, 0);
     deadline.sleeps(id);

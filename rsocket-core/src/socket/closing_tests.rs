@@ -15,7 +15,7 @@ use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::{handover_state, link};
 use crate::conn::slot::flag;
 use crate::conn::{fork_group, pending};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::native;
 use crate::sys::vectors::Cursor;
@@ -85,13 +85,21 @@ fn a_call_that_was_awake_at_the_close_fails() {
     };
     assert_eq!(tries(), (Ok(Got::Nothing), Ok(())));
     s.set(flag::OVER);
-    assert_eq!(tries(), (Err(Errno::BADF), Err(Errno::BADF)), "it is being closed");
+    assert_eq!(
+        tries(),
+        (Err(Failure::BadDescriptor), Err(Failure::BadDescriptor)),
+        "it is being closed"
+    );
     s.clear(flag::OVER);
     life::closing(id, number);
-    assert_eq!(tries(), (Err(Errno::BADF), Err(Errno::BADF)));
+    assert_eq!(tries(), (Err(Failure::BadDescriptor), Err(Failure::BadDescriptor)));
     s.generation.fetch_add(1, Ordering::AcqRel);
     s.clear(flag::OVER);
-    assert_eq!(tries(), (Err(Errno::BADF), Err(Errno::BADF)), "it is another connection's");
+    assert_eq!(
+        tries(),
+        (Err(Failure::BadDescriptor), Err(Failure::BadDescriptor)),
+        "it is another connection's"
+    );
     assert!(!s.has(flag::BROKEN) && !link::distrusted());
 }
 
@@ -100,7 +108,7 @@ fn a_call_that_was_awake_at_the_close_fails() {
 /// one send, as TCP does after a close, but not of an rsocket.
 #[test]
 fn a_reset_is_said_before_a_broken_pipe() {
-    let (reset, pipe) = (Err(Errno::CONNRESET), Err(Errno::PIPE));
+    let (reset, pipe) = (Err(Failure::Reset), Err(Failure::Ended));
     for (kind, broken, said) in [
         (flag::RSOCKET, true, [reset, pipe]),
         (flag::RSOCKET, false, [pipe, pipe]),
@@ -114,7 +122,7 @@ fn a_reset_is_said_before_a_broken_pipe() {
         let send = || send::send(id, s, fd.as_raw_fd(), &list, libc::MSG_DONTWAIT);
         assert_eq!(send(), Ok(1));
         if broken {
-            pending::note_reset(s, Errno::CONNRESET);
+            pending::note_reset(s, Failure::Reset);
         }
         port.close();
         assert_eq!([send(), send()], said);
@@ -133,10 +141,10 @@ fn a_loss_is_said_before_a_broken_pipe() {
     let send = || send::send(id, s, fd.as_raw_fd(), &list, libc::MSG_DONTWAIT);
     assert_eq!(send(), Ok(1));
     remote::lost(s, true);
-    assert_eq!((send(), send()), (Err(Errno::CONNRESET), Err(Errno::PIPE)));
+    assert_eq!((send(), send()), (Err(Failure::Reset), Err(Failure::Ended)));
     remote::lost(s, true);
     assert_eq!(native::rdma::error(id, fd.as_raw_fd()), Some(libc::ECONNRESET));
-    assert_eq!(send(), Err(Errno::PIPE));
+    assert_eq!(send(), Err(Failure::Ended));
 }
 
 /// What is sent from then on goes to TCP, which may answer by a reset before any look has heard of

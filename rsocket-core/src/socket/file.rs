@@ -16,7 +16,7 @@ use crate::conn::machine::SendMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;
 use crate::device::shm::channel::sender::PIECE;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::waiting::call_deadline::CallDeadline;
 use crate::{bridge, sys};
 
@@ -57,7 +57,7 @@ pub struct Part {
 ///
 /// # Errors
 /// `EAGAIN`, `EINTR`, `EBADF` of a wait before which nothing had been sent.
-pub fn send(id: SlotId, s: &Slot, fd: RawFd, part: Part) -> Result<Sent, Errno> {
+pub fn send(id: SlotId, s: &Slot, fd: RawFd, part: Part) -> Result<Sent, Failure> {
     let Part { file, at, length } = part;
     let mut call = Call { id, s, fd, flags: 0 };
     let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);

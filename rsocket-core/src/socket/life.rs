@@ -14,6 +14,7 @@ use crate::conn::fork_group::{self, Left};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::waker;
+use crate::failure::Failure;
 use crate::host::kernel;
 use crate::live_segment::conn_counters;
 use crate::pairing::{self, heirs};
@@ -119,23 +120,25 @@ pub fn without_tcp(id: SlotId, fd: RawFd) -> bool {
 }
 
 /// After connect(2): a connection, now or as soon as the kernel says so.
-pub fn connected(id: SlotId, fd: RawFd, result: i32, errno: i32) {
+pub fn connected(id: SlotId, fd: RawFd, result: Result<(), Failure>) {
     let Some(s) = fork_group::slot(id) else { return };
-    if result == 0 || errno == libc::EISCONN {
-        verdict::noticed(s, fd);
-    } else if errno == libc::EINPROGRESS && policy::strict() {
-        s.set(flag::CONNECT_NEWS);
+    match result {
+        Ok(()) | Err(Failure::Connected) => verdict::noticed(s, fd),
+        Err(Failure::UnderWay) if policy::strict() => s.set(flag::CONNECT_NEWS),
+        Err(_) => {}
     }
-    if result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR {
-        s.handshake.has_dialled();
-        established(id, s, flag::CONNECTING);
-        if (s.has(flag::STRICT) || policy::eager()) && result == 0 {
-            pairing::advance(id, s, fd);
+    match result {
+        Ok(()) | Err(Failure::UnderWay | Failure::Interrupted) => {
+            s.handshake.has_dialled();
+            established(id, s, flag::CONNECTING);
+            if (s.has(flag::STRICT) || policy::eager()) && result.is_ok() {
+                pairing::advance(id, s, fd);
+            }
         }
-    } else if errno != libc::EALREADY && errno != libc::EISCONN {
+        Err(Failure::AlreadyUnderWay | Failure::Connected) => {}
         // The attempt failed, now or since an earlier call began it (which says so by failing once
         // more).
-        failed(id, s);
+        Err(_) => failed(id, s),
     }
 }
 

@@ -8,6 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::conn::slot::{Slot, flag};
+use crate::failure::Failure;
 use crate::sys;
 
 /// So many calls that found nothing are a wait.
@@ -22,7 +23,7 @@ const QUICK_NS: u64 = 50_000_000;
 /// A receiving call that does not wait may have found nothing, on TCP.
 #[cold]
 pub(super) fn in_vain(s: &Slot) {
-    if sys::errno() != libc::EAGAIN || s.has(flag::WAITED) {
+    if Failure::last() != Failure::Blocked || s.has(flag::WAITED) {
         return;
     }
     // Relaxed, here and below: a guess, and a race of two threads loses a few looks of theirs.

@@ -19,7 +19,7 @@ use crate::conn::listeners::{error_taken, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
 use crate::conn::{flag, fork_group, option_cache, pending};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::handover::fds_in_flight;
 use crate::host::{counters, kernel, tcp_state};
 use crate::live_segment::conn_counters;
@@ -189,7 +189,7 @@ pub fn enter_send(id: SlotId, fd: RawFd) -> Route {
 ///
 /// # Errors
 /// As send(2).
-pub fn send_residual(id: SlotId, fd: RawFd, flags: i32) -> Result<(), Errno> {
+pub fn send_residual(id: SlotId, fd: RawFd, flags: i32) -> Result<(), Failure> {
     slot(id).map_or(Ok(()), |s| send::residual(id, s, fd, flags))
 }
 
@@ -267,7 +267,7 @@ pub fn send_at_once(id: SlotId, from: &[libc::iovec]) -> Option<usize> {
 /// # Errors
 /// As recv(2).
 #[inline]
-pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+pub fn receive(id: SlotId, fd: RawFd, to: &[libc::iovec], flags: i32) -> Result<usize, Failure> {
     match receive_at_once(id, to, flags) {
         Some(n) => Ok(n),
         None => receive_patiently(id, fd, to, flags),
@@ -283,8 +283,8 @@ pub fn receive_patiently(
     fd: RawFd,
     to: &[libc::iovec],
     flags: i32,
-) -> Result<usize, Errno> {
-    let s = slot(id).ok_or(Errno::BADF)?;
+) -> Result<usize, Failure> {
+    let s = slot(id).ok_or(Failure::BadDescriptor)?;
     let got = receive::receive(id, s, fd, to, flags);
     if tapped()
         && flags & libc::MSG_PEEK == 0
@@ -303,7 +303,7 @@ pub fn receive_patiently(
 /// # Errors
 /// As send(2).
 #[inline]
-pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+pub fn send(id: SlotId, fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Failure> {
     match send_at_once(id, from) {
         Some(n) => Ok(n),
         None => send_patiently(id, fd, from, flags),
@@ -319,8 +319,8 @@ pub fn send_patiently(
     fd: RawFd,
     from: &[libc::iovec],
     flags: i32,
-) -> Result<usize, Errno> {
-    let s = slot(id).ok_or(Errno::BADF)?;
+) -> Result<usize, Failure> {
+    let s = slot(id).ok_or(Failure::BadDescriptor)?;
     s.poll_backoff.sent();
     let sent = send::send(id, s, fd, from, flags);
     if tapped()
@@ -342,11 +342,12 @@ pub fn send_file(
     from: RawFd,
     at: u64,
     length: usize,
-) -> Result<file::Sent, Errno> {
+) -> Result<file::Sent, Failure> {
     let Some(s) = slot(id).filter(|_| !tapped()) else { return Ok(file::Sent::Next(0)) };
     s.poll_backoff.sent();
     let sent = file::send(id, s, fd, file::Part { file: from, at, length });
-    if matches!(sent, Err(Errno::AGAIN)) || matches!(sent, Ok(file::Sent::All(n)) if n < length) {
+    if matches!(sent, Err(Failure::Blocked)) || matches!(sent, Ok(file::Sent::All(n)) if n < length)
+    {
         starved(id);
     }
     sent
@@ -356,10 +357,10 @@ pub fn send_file(
 pub(crate) fn after_send(
     id: SlotId,
     from: &[libc::iovec],
-    sent: Result<usize, Errno>,
-) -> Result<usize, Errno> {
+    sent: Result<usize, Failure>,
+) -> Result<usize, Failure> {
     let wanted = || from.iter().fold(0usize, |n, v| n.saturating_add(v.iov_len));
-    if sent == Err(Errno::AGAIN) || sent.is_ok_and(|n| n < wanted()) {
+    if sent == Err(Failure::Blocked) || sent.is_ok_and(|n| n < wanted()) {
         starved(id);
     }
     if sent.is_err_and(pending::ends_connection) {
@@ -372,7 +373,7 @@ pub(crate) fn after_send(
 ///
 /// # Errors
 /// That error, which is taken.
-pub fn pending_error(id: SlotId, fd: RawFd) -> Result<(), Errno> {
+pub fn pending_error(id: SlotId, fd: RawFd) -> Result<(), Failure> {
     let Some(s) = slot(id) else { return Ok(()) };
     pending::check(s)?;
     kernel::take_error(fd).map_or(Ok(()), |e| {
@@ -383,7 +384,7 @@ pub fn pending_error(id: SlotId, fd: RawFd) -> Result<(), Errno> {
 
 /// A call that has done a part met this error: the next one says it, if it is how the connection
 /// ended.
-pub fn leave_error(id: SlotId, e: Errno) {
+pub fn leave_error(id: SlotId, e: Failure) {
     if let Some(s) = slot(id) {
         pending::note(s, e);
     }

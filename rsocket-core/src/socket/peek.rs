@@ -14,7 +14,7 @@ use super::{gather, hints, ready, wait};
 use crate::bridge;
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::host::kernel::{self, Ending};
 use crate::sys::vectors::{Cursor, Rest};
@@ -30,7 +30,7 @@ pub(super) fn peek(
     fd: RawFd,
     to: &[libc::iovec],
     flags: i32,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let mut deadline = CallDeadline::new(s, libc::SO_RCVTIMEO);
     let got = until_enough(Call { id, s, fd, flags }, to, &mut deadline);
     deadline.over();
@@ -41,7 +41,7 @@ fn until_enough(
     mut call: Call<'_>,
     to: &[libc::iovec],
     deadline: &mut CallDeadline,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let Call { s, flags, .. } = call;
     let mut had = 0;
     let mut last = false;
@@ -84,14 +84,19 @@ fn until_enough(
 }
 
 /// A receive of no bytes waits for some all the same, as TCP's does.
-pub(super) fn nothing_wanted(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<usize, Errno> {
+pub(super) fn nothing_wanted(
+    id: SlotId,
+    s: &Slot,
+    fd: RawFd,
+    flags: i32,
+) -> Result<usize, Failure> {
     let mut deadline = CallDeadline::new(s, libc::SO_RCVTIMEO);
     let got = until_there(Call { id, s, fd, flags }, &mut deadline);
     deadline.over();
     got
 }
 
-fn until_there(mut call: Call<'_>, deadline: &mut CallDeadline) -> Result<usize, Errno> {
+fn until_there(mut call: Call<'_>, deadline: &mut CallDeadline) -> Result<usize, Failure> {
     loop {
         call.fd = deadline.descriptor(call.fd);
         let Call { id, s, fd, flags } = call;
@@ -108,7 +113,7 @@ fn until_there(mut call: Call<'_>, deadline: &mut CallDeadline) -> Result<usize,
         }
         match wait::readable(&call, deadline, |_| bridge::bring(s)) {
             // The kernel waits once, and has received nothing then, whatever has ended the wait.
-            Err(Errno::AGAIN | Errno::INTR) if may_wait(s, fd, flags) => return Ok(0),
+            Err(Failure::Blocked | Failure::Interrupted) if may_wait(s, fd, flags) => return Ok(0),
             waited => waited?,
         }
     }
@@ -122,7 +127,7 @@ fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
 
 /// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless
 /// it is for senders alone ([`super::boundary::own_end`]).
-fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Errno> {
+fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Failure> {
     if s.has(flag::BRIDGED | flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
         return Ok(0);
     }

@@ -16,7 +16,7 @@ use super::taking::Got;
 use super::{asking, bypass, hints, wait};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys::vectors::Cursor;
 use crate::waiting::call_deadline::CallDeadline;
 
@@ -30,14 +30,14 @@ pub fn receive(
     fd: RawFd,
     to: &[libc::iovec],
     flags: i32,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let mut cursor = Cursor::new(to);
     if cursor.left() == 0 {
         return nothing_wanted(id, s, fd, flags);
     }
     // What is thrown away is written nowhere.
     if flags & libc::MSG_TRUNC == 0 && !Cursor::plausible(to) {
-        return Err(Errno(libc::EFAULT));
+        return Err(Failure::BadAddress);
     }
     if flags & libc::MSG_PEEK != 0 {
         return peek(id, s, fd, to, flags);
@@ -53,7 +53,7 @@ fn until_enough(
     mut call: Call<'_>,
     cursor: &mut Cursor<'_>,
     deadline: &mut CallDeadline,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let s = call.s;
     let enough = s.low_water.load(Ordering::Relaxed) as usize;
     let all = call.flags & libc::MSG_WAITALL != 0;
@@ -81,7 +81,7 @@ fn until_enough(
                     Ok(()) => {}
                     Err(_) if done > 0 => return Ok(done),
                     // It does not sleep, and so has not heard what the kernel has to say.
-                    Err(Errno::AGAIN)
+                    Err(Failure::Blocked)
                         if call.flags & libc::MSG_DONTWAIT == 0 && asking::is_kernel_due(s) =>
                     {
                         call.flags |= libc::MSG_DONTWAIT;
@@ -99,7 +99,7 @@ fn until_enough(
 }
 
 /// The stream seems to have ended, and nothing was received before.
-fn ended(s: &Slot, deadline: &CallDeadline) -> Result<usize, Errno> {
+fn ended(s: &Slot, deadline: &CallDeadline) -> Result<usize, Failure> {
     // An earlier call had bytes to report when it took the kernel's error. What a bridge has to say
     // comes behind an end that its peer has sent.
     if pending::is_kernels(s) {
@@ -108,9 +108,9 @@ fn ended(s: &Slot, deadline: &CallDeadline) -> Result<usize, Errno> {
     // What looks like a clean end may be another thread's reset, which it says before it shuts the
     // socket down.
     if s.has(flag::BROKEN) {
-        return Err(Errno::CONNRESET);
+        return Err(Failure::Reset);
     }
-    if deadline.gone(s) { Err(Errno::BADF) } else { Ok(0) }
+    if deadline.gone(s) { Err(Failure::BadDescriptor) } else { Ok(0) }
 }
 
 /// One look, of a call that is `new` or has waited: past the window first, then an attempt.
@@ -120,7 +120,7 @@ fn look(
     cursor: &mut Cursor<'_>,
     deadline: &mut CallDeadline,
     new: bool,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     match bypass::first(call.s, cursor, call.flags, deadline.born(), new) {
         Looked::Bytes(n) => Ok(Got::Bytes(n)),
         // Nor would an attempt find anything: it begins with the same look.
@@ -137,7 +137,7 @@ fn wait_for_more(
     cursor: &mut Cursor<'_>,
     seen: Option<u64>,
     deadline: &mut CallDeadline,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let s = call.s;
     deadline.moved(cursor.done() > 0);
     if let Some(seen) = seen.filter(|_| s.is_settled()) {

@@ -22,7 +22,7 @@ use crate::device::shm::channel::{LARGE, Refused, Sender};
 use crate::device::shm::copy::CopyHint;
 use crate::device::shm::layout;
 use crate::direct_placement::depart;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::handover::detach::{self, Scope};
 use crate::host::memory::{self, Left};
 use crate::host::{counters, kernel};
@@ -52,7 +52,7 @@ pub fn send(
     fd: RawFd,
     from: &[libc::iovec],
     flags: i32,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     transfer(&Call { id, s, fd, flags }, from, Into::Stream)
 }
 
@@ -60,7 +60,7 @@ pub fn send(
 ///
 /// # Errors
 /// As send(2); `EFAULT` also for an offset that the peer has not mapped.
-pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usize, Errno> {
+pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usize, Failure> {
     let s = call.s;
     let mut cursor = Cursor::new(from);
     if !Cursor::plausible(from) {
@@ -89,11 +89,11 @@ pub fn transfer(call: &Call<'_>, from: &[libc::iovec], into: Into) -> Result<usi
 /// What is wrong with a send whose bytes are nowhere: an end or an error of the connection comes
 /// first, as with the kernel.
 #[cold]
-fn before_bytes(call: &Call<'_>) -> Errno {
+fn before_bytes(call: &Call<'_>) -> Failure {
     let mut deadline = CallDeadline::new(call.s, libc::SO_SNDTIMEO);
     let sent = until_sent(*call, &mut Cursor::new(&[]), Into::Stream, &mut deadline);
     deadline.over();
-    sent.err().unwrap_or(Errno(libc::EFAULT))
+    sent.err().unwrap_or(Failure::BadAddress)
 }
 
 /// Sends and waits in turns.
@@ -102,7 +102,7 @@ fn until_sent(
     cursor: &mut Cursor<'_>,
     into: Into,
     deadline: &mut CallDeadline,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     loop {
         match attempt(&call, cursor, into, deadline) {
             Ok(()) if cursor.left() == 0 => return Ok(cursor.done()),
@@ -130,7 +130,7 @@ pub(super) fn attempt(
     from: &mut Cursor<'_>,
     into: Into,
     deadline: &mut CallDeadline,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let Call { id, s, fd, flags } = *call;
     deadline.may_go_on(s)?;
     if s.has(flag::BROKEN) {
@@ -155,12 +155,12 @@ pub(super) fn attempt(
     }
     reader::check(s, fd);
     let Some(mut guard) = SendGuard::take(s, &ends) else {
-        return deadline.may_go_on(s).and(Err(Errno::AGAIN));
+        return deadline.may_go_on(s).and(Err(Failure::Blocked));
     };
     let before = from.done();
     let on_device = s.send_mode() == SendMode::Device;
     let r = if deadline.cut_short() {
-        Err(Errno::INTR)
+        Err(Failure::Interrupted)
     } else {
         attempt_locked(&mut guard, fd, from, flags, into)
     };
@@ -175,11 +175,11 @@ pub(super) fn attempt(
 
 /// What a send finds on a connection that does not stand.
 #[cold]
-fn unconnected(s: &Slot) -> Result<(), Errno> {
+fn unconnected(s: &Slot) -> Result<(), Failure> {
     match bridge::not_connected(s) {
         Unconnected::Pending => Ok(()),
         Unconnected::Failed(e) => Err(e),
-        Unconnected::Over => Err(Errno::PIPE),
+        Unconnected::Over => Err(Failure::Ended),
     }
 }
 
@@ -190,7 +190,7 @@ fn without_ends(
     from: &mut Cursor<'_>,
     windowless: bool,
     deadline: &CallDeadline,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let Call { s, fd, flags, .. } = *call;
     if s.has(flag::STRICT) && windowless {
         return before_the_device(s, fd);
@@ -200,7 +200,7 @@ fn without_ends(
     }
     deadline.may_go_on(s)?;
     broken::break_connection(s, fd, Reason::ResourceError);
-    Err(Errno::CONNRESET)
+    Err(Failure::Reset)
 }
 
 /// After the lock was released, whatever a handler does that came meanwhile: the peer hears of
@@ -240,7 +240,7 @@ fn attempt_locked(
     from: &mut Cursor<'_>,
     flags: i32,
     into: Into,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let s = guard.s;
     if s.send_mode() == SendMode::Asked {
         fix_switch_offset(guard, fd)?;
@@ -266,15 +266,15 @@ fn attempt_locked(
 /// What follows the residual bytes by TCP, once all of that has gone: before, there is no room for
 /// anything.
 fn after_residual(
-    residual: Result<(), Errno>,
+    residual: Result<(), Failure>,
     s: &Slot,
     fd: RawFd,
     from: &mut Cursor<'_>,
     flags: i32,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     match residual {
         Ok(()) => into_kernel(s, fd, from, flags),
-        Err(Errno::AGAIN) => Ok(()),
+        Err(Failure::Blocked) => Ok(()),
         Err(e) => Err(e),
     }
 }
@@ -290,7 +290,7 @@ pub(super) fn residual_is_due(s: &Slot) -> bool {
 ///
 /// # Errors
 /// As send(2).
-pub fn residual(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
+pub fn residual(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<(), Failure> {
     let mut call = Call { id, s, fd, flags };
     if pending::is_kernels(s) {
         pending::check(s)?;
@@ -310,7 +310,7 @@ pub fn residual(id: SlotId, s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno
 
 /// A connection that may not use TCP, before its device takes bytes: is there still something to
 /// wait for?
-fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
+fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Failure> {
     // A direction that was shut first never switches.
     if s.has(flag::PEER_GONE | flag::WRITE_SHUT) {
         return Err(closed(s, fd));
@@ -321,7 +321,7 @@ fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Errno> {
 
 /// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send.
 /// Doubt leaves the direction on TCP for good.
-pub(crate) fn fix_switch_offset(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Errno> {
+pub(crate) fn fix_switch_offset(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Failure> {
     let (s, ends) = (guard.s, guard.ends);
     // SeqCst: pairs with enter_send, which counts itself in and then looks at the mode.
     if s.inside_send.load(Ordering::SeqCst) != 0 || s.has(flag::WRITE_SHUT) {
@@ -349,7 +349,7 @@ pub(crate) fn fix_switch_offset(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), 
     Ok(())
 }
 
-fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
+fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Failure> {
     if s.has(flag::RSOCKET) {
         // The peer wants its bytes by TCP, which an rsocket has not.
         return Err(closed(s, fd));
@@ -370,16 +370,16 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
 /// Why TCP takes nothing: the kernel has given its error away once, to a call that reported bytes
 /// instead. That call left it for this one.
 #[cold]
-fn first_said(s: &Slot, e: Errno) -> Errno {
-    if e == Errno::PIPE && pending::is_kernels(s) { pending::take(s, e) } else { e }
+fn first_said(s: &Slot, e: Failure) -> Failure {
+    if e == Failure::Ended && pending::is_kernels(s) { pending::take(s, e) } else { e }
 }
 
 /// Until TCP takes no more.
-fn pour(fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
+fn pour(fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Failure> {
     while from.left() > 0 {
         match kernel::send(fd, from.rest().list(), flags) {
             Ok(n) => from.advance(n),
-            Err(Errno::AGAIN) => return Ok(()),
+            Err(Failure::Blocked) => return Ok(()),
             Err(e) => return Err(e),
         }
     }
@@ -389,16 +389,16 @@ fn pour(fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result<(), Errno> {
 /// Why nothing can be sent any more: what the bridge or the kernel knows, once; after that, that
 /// the pipe is broken.
 #[cold]
-fn closed(s: &Slot, fd: RawFd) -> Errno {
+fn closed(s: &Slot, fd: RawFd) -> Failure {
     // The kernel's first: both say the same, and it is said once.
-    let heard = kernel::take_error(fd).unwrap_or(Errno::PIPE);
+    let heard = kernel::take_error(fd).unwrap_or(Failure::Ended);
     pending::take(s, heard)
 }
 
 /// Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a
 /// reset, the next one fails. What it takes is not carried anywhere, and not counted as if it were.
 #[cold]
-fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Errno> {
+fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Failure> {
     // Acquire inside: pairs with pending::note_reset, before the mark that brought us here.
     if s.has(flag::RSOCKET) || pending::exists(s) {
         return Err(closed(s, fd));
@@ -422,13 +422,13 @@ fn into_device(
     from: &mut Cursor<'_>,
     into: Into,
     gone: bool,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let s = guard.s;
     if s.has(flag::WRITE_SHUT) {
         return Err(closed(s, fd));
     }
     if s.has(flag::LOST) {
-        return Err(pending::take(s, Errno::PIPE));
+        return Err(pending::take(s, Failure::Ended));
     }
     if gone {
         return match into {
@@ -452,7 +452,7 @@ fn into_device(
             }
             Err(Refused::Broken) => {
                 broken::break_connection(s, fd, Reason::Inconsistent);
-                return Err(Errno::CONNRESET);
+                return Err(Failure::Reset);
             }
         }
         if from.left() == 0 {

@@ -10,7 +10,7 @@ use super::file::Sent;
 use super::{send, send_file};
 use crate::conn::slot::SlotId;
 use crate::edge::one;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::stack;
 use crate::sys;
 
@@ -41,15 +41,15 @@ pub fn to_device(
     file: c_int,
     at: Option<u64>,
     length: usize,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let source = sys::borrow(file);
     let start = match at {
         Some(position) => position,
         // A pipe or a socket has no position; the kernel says EINVAL there.
-        None => rustix::fs::tell(source).map_err(|_| Errno::INVAL)?,
+        None => rustix::fs::tell(source).map_err(|_| Failure::Invalid)?,
     };
     // Not on the stack, and without a destructor: the send may sleep, and be cancelled.
-    let Some(room) = stack::lend() else { return Err(Errno::NOMEM) };
+    let Some(room) = stack::lend() else { return Err(Failure::NoMemory) };
     // SAFETY: so much was lent at least, to us alone, and bytes need no alignment and no value.
     let piece = unsafe { &mut *room.cast::<[MaybeUninit<u8>; PIECE]>() };
     let result = by_pieces((slot, fd), From { file, start }, length.min(MOST), piece);
@@ -74,7 +74,7 @@ fn by_pieces(
     from: From,
     length: usize,
     piece: &mut [MaybeUninit<u8>; PIECE],
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let mut moved = 0;
     while moved < length {
         let rest = From { start: from.start.saturating_add(moved as u64), ..from };
@@ -94,7 +94,7 @@ fn step(
     from: From,
     left: usize,
     piece: &mut [MaybeUninit<u8>; PIECE],
-) -> Result<Step, Errno> {
+) -> Result<Step, Failure> {
     if left < PIECE {
         return through(to, from, left, piece);
     }
@@ -118,13 +118,17 @@ fn through(
     from: From,
     left: usize,
     piece: &mut [MaybeUninit<u8>; PIECE],
-) -> Result<Step, Errno> {
+) -> Result<Step, Failure> {
     let want = left.min(PIECE);
     let Some(room) = piece.get_mut(..want) else { return Ok(Step::Last(0)) };
     let got = match rustix::io::pread(sys::borrow(from.file), room, from.start) {
         Ok((bytes, _)) => bytes.len(),
-        Err(rustix::io::Errno::SPIPE) => return Err(Errno::INVAL),
-        Err(e) => return Err(e.into()),
+        Err(e) => {
+            return Err(match e.into() {
+                Failure::NoPositions => Failure::Invalid,
+                e => e,
+            });
+        }
     };
     if got == 0 {
         return Ok(Step::Last(0));

@@ -20,7 +20,7 @@ use crate::channel::{handover_state, link};
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::{fork_group, pending};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::handover::pipe::{Pipe, take_messages};
 use crate::sys::vectors::Cursor;
 use crate::waiting::call_deadline::CallDeadline;
@@ -34,7 +34,7 @@ const FEW: usize = 512;
 ///
 /// # Errors
 /// As splice(2).
-pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
+pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Failure> {
     let mut moved = 0;
     let result = loop {
         if moved == length {
@@ -43,7 +43,7 @@ pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Optio
         if let Err(e) = pipe.ready(libc::POLLOUT, pipe.waits && moved == 0) {
             break Err(e);
         }
-        let Some(s) = fork_group::slot(id) else { break Err(Errno::BADF) };
+        let Some(s) = fork_group::slot(id) else { break Err(Failure::BadDescriptor) };
         match out_of_channel(s, pipe, length - moved) {
             0 => {}
             n => {
@@ -73,7 +73,7 @@ pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Optio
 }
 
 /// The connection ended after a part had been moved, which is reported: the next call says how.
-fn note(id: SlotId, e: Errno) {
+fn note(id: SlotId, e: Failure) {
     if let Some(s) = fork_group::slot(id) {
         pending::note(s, e);
     }
@@ -86,7 +86,7 @@ fn step_to_pipe(
     pipe: Pipe,
     length: usize,
     at_once: bool,
-) -> Result<Option<usize>, Errno> {
+) -> Result<Option<usize>, Failure> {
     if super::enter_receive(id, fd) == Route::Kernel {
         super::leave_receive(id, fd, 0);
         return Ok(None);
@@ -125,7 +125,12 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
 ///
 /// # Errors
 /// As splice(2); `EPIPE` without a signal, which is the caller's to raise.
-pub fn from_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Option<usize>, Errno> {
+pub fn from_pipe(
+    id: SlotId,
+    fd: RawFd,
+    pipe: Pipe,
+    length: usize,
+) -> Result<Option<usize>, Failure> {
     let Some(s) = fork_group::slot(id).filter(|_| !super::tapped()) else { return Ok(None) };
     s.poll_backoff.sent();
     let mut deadline = CallDeadline::new(s, libc::SO_SNDTIMEO);
@@ -167,11 +172,11 @@ pub fn goes_by_kernel(id: SlotId) -> bool {
 enum Stop {
     /// The rest is the kernel's.
     Kernel,
-    Error(Errno),
+    Error(Failure),
 }
 
-impl From<Errno> for Stop {
-    fn from(e: Errno) -> Self {
+impl From<Failure> for Stop {
+    fn from(e: Failure) -> Self {
         Self::Error(e)
     }
 }
@@ -196,8 +201,8 @@ fn into_channel(
             Step::End => return Ok(()),
             Step::Full => call.fd = room(&call, deadline)?,
             Step::Ordinary => match refusal {
-                Some(Errno::AGAIN) if *moved > 0 => return Ok(()),
-                Some(Errno::AGAIN) => pipe.ready(libc::POLLIN, pipe.waits)?,
+                Some(Failure::Blocked) if *moved > 0 => return Ok(()),
+                Some(Failure::Blocked) => pipe.ready(libc::POLLIN, pipe.waits)?,
                 Some(e) => return Err(e.into()),
                 None if advanced => return Err(Stop::Kernel),
                 None => {
@@ -217,7 +222,7 @@ fn into_channel(
 }
 
 /// Waits until there may be room to send.
-fn room(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<RawFd, Errno> {
+fn room(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<RawFd, Failure> {
     wait::writable(call, deadline)?;
     Ok(deadline.descriptor(call.fd))
 }
@@ -243,7 +248,7 @@ fn sends(s: &Slot) -> bool {
 }
 
 /// One message, under the send lock; `refusal` is why the pipe gave nothing.
-fn message(s: &Slot, pipe: Pipe, length: usize, refusal: &mut Option<Errno>) -> Step {
+fn message(s: &Slot, pipe: Pipe, length: usize, refusal: &mut Option<Failure>) -> Step {
     let Some(ends) = link::ends(s).filter(|_| sends(s)) else { return Step::Ordinary };
     let Some(mut guard) = SendGuard::take(s, &ends) else { return Step::Ordinary };
     let over = handover_state::is_asked_back(&ends.outgoing)

@@ -14,14 +14,14 @@ use crate::channel::handover_state;
 use crate::channel::link::Ends;
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::slot::{Slot, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::counters;
 use crate::stats::{self, Counter};
 
 /// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them
 /// arrive, but 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be
 /// taking any.
-pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize>, Errno> {
+pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize>, Failure> {
     let mut taken = counters::taken_at_most(fd);
     if taken.is_ok_and(|most| most >= n) {
         taken = counters::taken(fd).map(|t| t.bytes);
@@ -37,7 +37,7 @@ pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize
         }
         // Both sides have ended. There may be bytes behind the switch offset already, of a sender
         // that went back.
-        Err(Errno::NOTCONN) => {
+        Err(Failure::NotConnected) => {
             let left = counters::left_at_the_end(fd, n)?;
             Ok(left.map(|left| usize::try_from(left).unwrap_or(usize::MAX)))
         }
@@ -68,8 +68,10 @@ pub(crate) fn at_the_switch(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     }
     if fd >= 0 {
         match bytes_ahead(fd, ends, n) {
-            Ok(Some(1..)) | Err(Errno::AGAIN) if !s.has(flag::TCP_AHEAD) => s.set(flag::TCP_AHEAD),
-            Ok(Some(1..)) | Err(Errno::AGAIN) => {}
+            Ok(Some(1..)) | Err(Failure::Blocked) if !s.has(flag::TCP_AHEAD) => {
+                s.set(flag::TCP_AHEAD)
+            }
+            Ok(Some(1..)) | Err(Failure::Blocked) => {}
             // Trouble is for whoever reads to find.
             _ => return true,
         }

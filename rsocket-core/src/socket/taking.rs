@@ -10,7 +10,7 @@ use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::Taking;
 use crate::device::shm::copy::CopyHint;
 use crate::direct_placement::{Placed, Placer};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::counters;
 use crate::host::kernel::{self, Ending};
 use crate::live_segment::conn_counters;
@@ -35,7 +35,7 @@ pub(super) fn from_kernel(
     to: &mut Cursor<'_>,
     limit: usize,
     flags: i32,
-) -> Result<Got, Errno> {
+) -> Result<Got, Failure> {
     if s.has(flag::RSOCKET) {
         return only_the_end(s, fd);
     }
@@ -51,7 +51,7 @@ pub(super) fn from_kernel(
             conn_counters::received_tcp(s, n);
             Ok(Got::Bytes(n))
         }
-        Err(Errno::AGAIN) => Ok(Got::Nothing),
+        Err(Failure::Blocked) => Ok(Got::Nothing),
         Err(e) => Err(e),
     }
 }
@@ -59,14 +59,14 @@ pub(super) fn from_kernel(
 /// What TCP may say to an rsocket: that the stream has ended. Bytes are those of a program that is
 /// none.
 #[cold]
-fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Errno> {
+fn only_the_end(s: &Slot, fd: RawFd) -> Result<Got, Failure> {
     match kernel::ending(fd) {
         Ending::Open => Ok(Got::Nothing),
         Ending::Fin => Ok(Got::End),
         Ending::Failed(e) => Err(e),
         Ending::Bytes => {
             broken::break_connection(s, fd, Reason::NoOffer);
-            Err(Errno::CONNRESET)
+            Err(Failure::Reset)
         }
     }
 }

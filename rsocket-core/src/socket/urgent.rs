@@ -11,7 +11,7 @@ use crate::channel::{guard::RecvGuard, link, unread};
 use crate::conn::fork_group::slot;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 /// Whether the device has bytes for the receiver, which stand before whatever the kernel has after
 /// the switch offset: the next byte is not the urgent one, whatever the kernel says of the mark.
@@ -28,10 +28,10 @@ pub fn stands_before_mark(id: SlotId) -> bool {
 /// Why urgent data cannot be sent, where TCP is excluded. What TCP says first is said first:
 /// `EPIPE`, and the error of a reset.
 #[must_use]
-pub fn refused(id: SlotId, fd: RawFd) -> Errno {
+pub fn refused(id: SlotId, fd: RawFd) -> Failure {
     match send_patiently(id, fd, &[], libc::MSG_DONTWAIT) {
-        Err(e) if e != Errno::AGAIN => e,
-        _ => Errno::OPNOTSUPP,
+        Err(e) if e != Failure::Blocked => e,
+        _ => Failure::Unsupported,
     }
 }
 

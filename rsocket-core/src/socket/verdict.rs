@@ -18,7 +18,7 @@ use crate::conn::fork_group;
 use crate::conn::machine::{Phase, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::waited::{OVERDUE, Stage, Waited, is_overdue};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::host::tuple::Tuple;
@@ -46,7 +46,7 @@ fn never_attached(s: &Slot) -> bool {
 ///
 /// # Errors
 /// `ETIMEDOUT` when its patience is over, `ECONNREFUSED` when it can never attach.
-pub(crate) fn strict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
+pub(crate) fn strict(s: &Slot, fd: RawFd) -> Result<(), Failure> {
     match s.phase() {
         Phase::Refused => {
             let e = refusal(s, fd);
@@ -60,23 +60,23 @@ pub(crate) fn strict(s: &Slot, fd: RawFd) -> Result<(), Errno> {
     }
 }
 
-fn refusal(s: &Slot, fd: RawFd) -> Errno {
+fn refusal(s: &Slot, fd: RawFd) -> Failure {
     if !s.has(flag::RSOCKET) {
-        return Errno(libc::ECONNREFUSED);
+        return Failure::Refused;
     }
     match kernel::ending(fd) {
         // That the peer has gone is why there was nobody to attach to.
-        kernel::Ending::Fin => Errno::PIPE,
+        kernel::Ending::Fin => Failure::Ended,
         kernel::Ending::Failed(e) => e,
-        kernel::Ending::Open | kernel::Ending::Bytes => Errno(libc::ECONNREFUSED),
+        kernel::Ending::Open | kernel::Ending::Bytes => Failure::Refused,
     }
 }
 
-fn in_time(s: &Slot, fd: RawFd) -> Result<(), Errno> {
+fn in_time(s: &Slot, fd: RawFd) -> Result<(), Failure> {
     let now = (sys::now_ns() / 1_000_000) as u32;
     let raw = s.waiting_since.load(Ordering::Relaxed);
     if raw == OVERDUE {
-        return Err(Errno::TIMEDOUT);
+        return Err(Failure::TimedOut);
     }
     let before = Waited::from_raw(raw);
     let mut waited = if raw == 0 { Waited { seen: now, ..before } } else { before.at(now) };
@@ -88,7 +88,7 @@ fn in_time(s: &Slot, fd: RawFd) -> Result<(), Errno> {
                 // News for sets that report each only once.
                 s.next_epoch();
             }
-            return Err(Errno::TIMEDOUT);
+            return Err(Failure::TimedOut);
         };
         waited = Waited { ms: 0, stage, ..waited };
     }
@@ -198,7 +198,7 @@ fn is_quiet(fd: RawFd) -> bool {
 /// `SO_ERROR` of a connection that has never attached, and will not, or not in time; `None` where
 /// the kernel is to be asked.
 #[must_use]
-pub fn unattached(id: SlotId, fd: RawFd) -> Option<Errno> {
+pub fn unattached(id: SlotId, fd: RawFd) -> Option<Failure> {
     let s = fork_group::slot(id)?;
     noticed(s, fd);
     let waits = s.has(flag::STRICT)

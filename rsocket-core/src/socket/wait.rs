@@ -19,7 +19,7 @@ use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::waker::WakerRef;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::host::kernel;
 use crate::live_segment::layout::record;
@@ -52,7 +52,7 @@ pub(crate) fn readable(
     call: &Call<'_>,
     deadline: &mut CallDeadline,
     take: impl FnMut(&Ends) -> bool,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let asked_later = blocked(call.s, call.flags);
     if !asked_later {
         blocks(call.s, call.fd, call.flags)?;
@@ -65,7 +65,7 @@ fn until_readable(
     deadline: &mut CallDeadline,
     mut take: impl FnMut(&Ends) -> bool,
     asked_later: bool,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let Call { id, s, fd, flags } = *call;
     let ends = connected(s).filter(|_| s.receive_mode() == ReceiveMode::Device);
     let probe = || ends.as_ref().is_some_and(|ends| take(ends) || hints::data_waiting(s, ends));
@@ -99,7 +99,7 @@ fn until_readable(
 ///
 /// # Errors
 /// As [`readable`].
-pub(crate) fn more(call: &Call<'_>, seen: u64, deadline: &mut CallDeadline) -> Result<(), Errno> {
+pub(crate) fn more(call: &Call<'_>, seen: u64, deadline: &mut CallDeadline) -> Result<(), Failure> {
     let s = call.s;
     blocks(s, call.fd, call.flags)?;
     deadline.waits(s)?;
@@ -111,7 +111,7 @@ pub(crate) fn more(call: &Call<'_>, seen: u64, deadline: &mut CallDeadline) -> R
 ///
 /// # Errors
 /// As [`readable`].
-pub(crate) fn writable(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<(), Errno> {
+pub(crate) fn writable(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<(), Failure> {
     let Call { s, fd, flags, .. } = *call;
     let ends = connected(s).filter(|_| s.send_mode() == SendMode::Device);
     let probe =
@@ -149,7 +149,7 @@ fn connected(s: &Slot) -> Option<Ends> {
 ///
 /// # Errors
 /// `EAGAIN` if not.
-pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
+pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Failure> {
     if flags & libc::MSG_DONTWAIT != 0 {
         return Err(not_now(s));
     }
@@ -158,11 +158,11 @@ pub(super) fn blocks(s: &Slot, fd: RawFd, flags: i32) -> Result<(), Errno> {
     if blocks { Ok(()) } else { Err(not_now(s)) }
 }
 
-fn not_now(s: &Slot) -> Errno {
+fn not_now(s: &Slot) -> Failure {
     if !s.is_settled() {
         verdict::help(s);
     }
-    Errno::AGAIN
+    Failure::Blocked
 }
 
 /// Whether the last call could sleep, so that this one asks only before it does. Whoever has
@@ -222,7 +222,7 @@ impl Plan {
         call: &Call<'_>,
         aim: &Aim<'_>,
         deadline: &mut CallDeadline,
-    ) -> Result<Option<Self>, Errno> {
+    ) -> Result<Option<Self>, Failure> {
         let Call { id, s, fd, .. } = *call;
         let left = deadline.left(s, fd)?;
         let attaching = soon::attaching_beside(Some(id));
@@ -262,10 +262,10 @@ impl Plan {
         aim: &Aim<'_>,
         others: [RawFd; 2],
         deadline: &CallDeadline,
-    ) -> Result<[i16; 3], Errno> {
+    ) -> Result<[i16; 3], Failure> {
         if deadline.broken() {
             // While we were looking and spinning.
-            return Err(Errno::INTR);
+            return Err(Failure::Interrupted);
         }
         let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let [waker, device] = others.map(heard);
@@ -275,7 +275,7 @@ impl Plan {
 }
 
 /// One sleep in the kernel, armed and re-checked.
-fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<(), Errno> {
+fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<(), Failure> {
     let Call { id, s, fd, .. } = *call;
     let Some(mut plan) = Plan::make(call, aim, deadline)? else { return Ok(()) };
     if fd >= 0 {
@@ -319,7 +319,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
         brief::over(s, ns, matches!(slept, Ok([0, woken, 0]) if woken != 0));
     }
     brief::learn(aim.learnt, ns);
-    if deadline.descriptor(fd) != fd && slept != Err(Errno::INTR) {
+    if deadline.descriptor(fd) != fd && slept != Err(Failure::Interrupted) {
         // The number that was slept on means nothing any more.
         return Ok(());
     }
@@ -400,7 +400,7 @@ const ATTACH_LOOK_NS: i64 = 200_000;
 /// # Errors
 /// `ENOTCONN` for one that has ended, `ETIMEDOUT` and `ECONNREFUSED` as [`verdict::strict`],
 /// `EINTR`.
-pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
+pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Failure> {
     let over = flag::BROKEN
         | flag::LOST
         | flag::PENDING
@@ -410,7 +410,7 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
     let mut opened = 0;
     loop {
         if s.has(over) || s.phase() == Phase::Unconnected {
-            return Err(Errno::NOTCONN);
+            return Err(Failure::NotConnected);
         }
         if let Some(ends) = link::ends(s) {
             if s.has(flag::BRIDGED) || ends.incoming.offered().is_some() {
@@ -420,10 +420,10 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Errno> {
             let now = sys::now_ns();
             opened = if opened == 0 { now } else { opened };
             if kernel::ending(fd) != kernel::Ending::Open {
-                return Err(Errno::NOTCONN);
+                return Err(Failure::NotConnected);
             }
             if now.saturating_sub(opened) > policy::STRICT_PATIENCE_NS {
-                return Err(Errno::TIMEDOUT);
+                return Err(Failure::TimedOut);
             }
         } else {
             verdict::strict(s, fd)?;

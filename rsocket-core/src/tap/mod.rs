@@ -78,7 +78,7 @@ pub fn open<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) -> bool {
             true
         }
         Err(e) => {
-            crate::log_warn!("no packets are written: error {} of the file", e.0);
+            crate::log_warn!("no packets are written: {} of the file", e);
             false
         }
     }

@@ -11,7 +11,7 @@ use super::close_while_blocked::{self, Entered};
 use crate::config::policy;
 use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::kernel;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys::{self, sandbox};
@@ -90,7 +90,7 @@ impl CallDeadline {
     }
 
     /// Nanoseconds left; `None` for ever.
-    pub(crate) fn left(&mut self, s: &Slot, fd: RawFd) -> Result<Option<u64>, Errno> {
+    pub(crate) fn left(&mut self, s: &Slot, fd: RawFd) -> Result<Option<u64>, Failure> {
         if self.deadline == 0 {
             let fact = if self.option == libc::SO_RCVTIMEO {
                 Fact::WaitsForData
@@ -119,13 +119,13 @@ impl CallDeadline {
         }
         match self.deadline.checked_sub(sys::now_ns()) {
             Some(ns) if ns > 0 => Ok(Some(ns)),
-            _ => Err(Errno::AGAIN),
+            _ => Err(Failure::Blocked),
         }
     }
 
     /// How long a spin may last, in nanoseconds: no longer than the call may wait, where that could
     /// matter.
-    pub(crate) fn spin(&mut self, s: &Slot, fd: RawFd) -> Result<u32, Errno> {
+    pub(crate) fn spin(&mut self, s: &Slot, fd: RawFd) -> Result<u32, Failure> {
         let cap = polling();
         if cap <= SHORT_SPIN_NS {
             return Ok(cap);
@@ -169,18 +169,18 @@ impl CallDeadline {
     ///
     /// # Errors
     /// `EINTR` if the call is over.
-    pub(crate) fn waits(&mut self, s: &Slot) -> Result<(), Errno> {
+    pub(crate) fn waits(&mut self, s: &Slot) -> Result<(), Failure> {
         self.begin();
         if self.broken() {
-            return Err(Errno::INTR);
+            return Err(Failure::Interrupted);
         }
         self.still(s)
     }
 
     /// `EBADF` if the connection was closed since the call began: by a handler, or by another
     /// thread.
-    pub(crate) fn still(&self, s: &Slot) -> Result<(), Errno> {
-        if self.gone(s) { Err(Errno::BADF) } else { Ok(()) }
+    pub(crate) fn still(&self, s: &Slot) -> Result<(), Failure> {
+        if self.gone(s) { Err(Failure::BadDescriptor) } else { Ok(()) }
     }
 
     /// Whether the connection has been closed since the call began.
@@ -192,9 +192,9 @@ impl CallDeadline {
     /// `EBADF` if the connection is closed, or about to be: nothing of its slot is this call's any
     /// more.
     #[inline]
-    pub(crate) fn may_go_on(&self, s: &Slot) -> Result<(), Errno> {
+    pub(crate) fn may_go_on(&self, s: &Slot) -> Result<(), Failure> {
         if s.has(flag::OVER) || s.generation.load(Ordering::Acquire) != self.generation {
-            return Err(Errno::BADF);
+            return Err(Failure::BadDescriptor);
         }
         Ok(())
     }
@@ -202,12 +202,12 @@ impl CallDeadline {
     /// Why the call fails: a closed connection's slot says anything, a closed descriptor one thing.
     /// (It may have been closed before this call looked at its slot, by a handler that interrupted
     /// the way here.)
-    pub(crate) fn why(&self, s: &Slot, fd: RawFd, e: Errno) -> Errno {
-        if matches!(e, Errno::AGAIN | Errno::INTR) {
+    pub(crate) fn why(&self, s: &Slot, fd: RawFd, e: Failure) -> Failure {
+        if matches!(e, Failure::Blocked | Failure::Interrupted) {
             return e;
         }
         let closed = || fd >= 0 && rustix::io::fcntl_getfd(sys::borrow(fd)).is_err();
-        if self.gone(s) || closed() { Errno::BADF } else { e }
+        if self.gone(s) || closed() { Failure::BadDescriptor } else { e }
     }
 
     /// Whether a handler ran while the call waited that ends it: any if it has moved bytes or has a

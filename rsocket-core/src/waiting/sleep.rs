@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use super::call_deadline::CallDeadline;
 use super::close_while_blocked;
 use crate::conn::slot::Slot;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// Sleeps in the kernel. Nothing with a destructor is alive in here: a cancelled thread unwinds
@@ -17,7 +17,7 @@ pub(crate) fn nap(
     fds: &mut [libc::pollfd],
     left: Option<u64>,
     deadline: &CallDeadline,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     let time = left.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000) as i64,
         tv_nsec: (ns % 1_000_000_000) as i64,
@@ -32,15 +32,17 @@ pub(crate) fn asleep_at<T>(
     s: &Slot,
     at: usize,
     deadline: &CallDeadline,
-    sleep: impl FnOnce() -> Result<T, Errno>,
-) -> Result<T, Errno> {
+    sleep: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let generation = s.generation.load(Ordering::Acquire);
     let call = deadline.entered();
     close_while_blocked::pin(call, s, at);
     let result = sleep();
     close_while_blocked::unpin(call, s);
-    if !matches!(result, Err(Errno::INTR)) && s.generation.load(Ordering::Acquire) != generation {
-        return Err(Errno::BADF);
+    if !matches!(result, Err(Failure::Interrupted))
+        && s.generation.load(Ordering::Acquire) != generation
+    {
+        return Err(Failure::BadDescriptor);
     }
     result
 }
@@ -51,12 +53,14 @@ pub(crate) fn sleep_on(
     fds: &mut [libc::pollfd],
     left: Option<u64>,
     deadline: &mut CallDeadline,
-) -> Result<(), Errno> {
+) -> Result<(), Failure> {
     deadline.waits(s)?;
     match nap(s, fds, left, deadline) {
-        Err(Errno::INTR) if deadline.goes_on() => deadline.still(s),
+        Err(Failure::Interrupted) if deadline.goes_on() => deadline.still(s),
         Err(e) => Err(e),
-        Ok(()) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => Err(Errno::BADF),
+        Ok(()) if fds.iter().any(|f| f.revents & libc::POLLNVAL != 0) => {
+            Err(Failure::BadDescriptor)
+        }
         Ok(()) => Ok(()),
     }
 }

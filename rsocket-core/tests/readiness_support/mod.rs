@@ -461,7 +461,7 @@ impl Ep {
         let event = libc::epoll_event { events, u64: data };
         let change = Change { epfd: self.0, op, fd, event: &event };
         // SAFETY: a valid event.
-        unsafe { SETS.ctl(change, find, real_ctl) }.map_err(|e| e.0)
+        unsafe { SETS.ctl(change, find, real_ctl) }.map_err(|e| e.code())
     }
 
     pub fn add(&self, fd: RawFd, events: u32, data: u64) {
@@ -480,7 +480,7 @@ impl Ep {
         // SAFETY: room for max.
         let n = unsafe { SETS.wait(wait, real_wait) };
         let mut got: Vec<_> =
-            ev.into_iter().take(n.map_err(|e| e.0)?).map(|e| (e.events, e.u64)).collect();
+            ev.into_iter().take(n.map_err(|e| e.code())?).map(|e| (e.events, e.u64)).collect();
         got.sort_by_key(|e| e.1);
         Ok(got)
     }

@@ -22,7 +22,7 @@ use core::mem::offset_of;
 use std::os::fd::RawFd;
 
 use super::{raw, tcp_state as state};
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 const SIOCOUTQ: u32 = 0x5411;
 const FIONREAD: u32 = 0x541b;
@@ -54,10 +54,10 @@ const _: () = assert!(
         && size_of::<TcpInfo>() == 136
 );
 
-fn info(fd: RawFd) -> Result<TcpInfo, Errno> {
+fn info(fd: RawFd) -> Result<TcpInfo, Failure> {
     let (info, len) = raw::getsockopt::<TcpInfo>(fd, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     // A kernel that knows less, or another protocol's answer at the same level, has no counters.
-    if len < size_of::<TcpInfo>() { Err(Errno::OPNOTSUPP) } else { Ok(info) }
+    if len < size_of::<TcpInfo>() { Err(Failure::Unsupported) } else { Ok(info) }
 }
 
 /// How often a pair of counters is read again when it moved in between. Acknowledgements and
@@ -70,7 +70,7 @@ const TRIES: u32 = 64;
 /// # Errors
 /// `EPIPE` when this end has sent FIN (shut down for writing), `ENOTCONN` when it is not, or no
 /// more, connected, `EAGAIN` when the counters would not stand still.
-pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Errno> {
+pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Failure> {
     for _ in 0..TRIES {
         let before = info(fd)?;
         match before.state {
@@ -80,27 +80,27 @@ pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Errno> {
             | state::TIME_WAIT
             | state::LAST_ACK
             | state::CLOSING => {
-                return Err(Errno::PIPE);
+                return Err(Failure::Ended);
             }
-            _ => return Err(Errno::NOTCONN),
+            _ => return Err(Failure::NotConnected),
         }
         let queued = out_queue(fd)?;
         let after = info(fd)?;
         // What leaves the queue is acknowledged in the same moment. With the acknowledged part
         // unchanged and the state unchanged, the two numbers belong together.
         if (after.bytes_acked, after.state) == (before.bytes_acked, before.state) {
-            let sum = before.bytes_acked.checked_add(queued).ok_or(Errno::INVAL)?;
-            return sum.checked_sub(u64::from(connecting)).ok_or(Errno::INVAL);
+            let sum = before.bytes_acked.checked_add(queued).ok_or(Failure::Invalid)?;
+            return sum.checked_sub(u64::from(connecting)).ok_or(Failure::Invalid);
         }
     }
-    Err(Errno::AGAIN)
+    Err(Failure::Blocked)
 }
 
 /// How much has arrived at this end, FIN included: it changes with each arrival.
 ///
 /// # Errors
 /// As `getsockopt`.
-pub fn arrived(fd: RawFd) -> Result<u64, Errno> {
+pub fn arrived(fd: RawFd) -> Result<u64, Failure> {
     info(fd).map(|info| info.bytes_received)
 }
 
@@ -120,26 +120,27 @@ pub struct Taken {
 /// # Errors
 /// `ENOTCONN` when the connection does not exist yet or no more (after the end the kernel does not
 /// say whether a FIN was counted), `EAGAIN` when the counters would not stand still.
-pub fn taken(fd: RawFd) -> Result<Taken, Errno> {
+pub fn taken(fd: RawFd) -> Result<Taken, Failure> {
     for _ in 0..TRIES {
         let before = info(fd)?;
         let fin = has_fin(before.state)?;
         let waiting = in_queue(fd)?;
         let after = info(fd)?;
         if (after.bytes_received, after.state) == (before.bytes_received, before.state) {
-            let arrived = before.bytes_received.checked_sub(u64::from(fin)).ok_or(Errno::INVAL)?;
-            let bytes = arrived.checked_sub(waiting).ok_or(Errno::INVAL)?;
+            let arrived =
+                before.bytes_received.checked_sub(u64::from(fin)).ok_or(Failure::Invalid)?;
+            let bytes = arrived.checked_sub(waiting).ok_or(Failure::Invalid)?;
             return Ok(Taken { bytes, waiting, fin });
         }
     }
-    Err(Errno::AGAIN)
+    Err(Failure::Blocked)
 }
 
 /// As [`taken`], of a connection whose queue may have an urgent byte.
 ///
 /// # Errors
 /// As of [`taken`].
-pub fn taken_exactly(fd: RawFd) -> Result<u64, Errno> {
+pub fn taken_exactly(fd: RawFd) -> Result<u64, Failure> {
     for _ in 0..TRIES {
         let before = info(fd)?;
         let fin = u64::from(has_fin(before.state)?);
@@ -148,16 +149,16 @@ pub fn taken_exactly(fd: RawFd) -> Result<u64, Errno> {
             Ok(Some(numbers)) => numbers.saturating_sub(fin),
             Ok(None) => in_queue(fd)?,
             // Nothing but an urgent byte that is kept apart.
-            Err(Errno::AGAIN) => u64::from(at_mark(fd)?),
+            Err(Failure::Blocked) => u64::from(at_mark(fd)?),
             Err(e) => return Err(e),
         };
         let after = info(fd)?;
         if (after.bytes_received, after.state) == (before.bytes_received, before.state) {
-            let arrived = before.bytes_received.checked_sub(fin).ok_or(Errno::INVAL)?;
-            return arrived.checked_sub(waiting).ok_or(Errno::INVAL);
+            let arrived = before.bytes_received.checked_sub(fin).ok_or(Failure::Invalid)?;
+            return arrived.checked_sub(waiting).ok_or(Failure::Invalid);
         }
     }
-    Err(Errno::AGAIN)
+    Err(Failure::Blocked)
 }
 
 /// At most how many bytes have been taken out of the connection at this end: exact unless something
@@ -165,13 +166,13 @@ pub fn taken_exactly(fd: RawFd) -> Result<u64, Errno> {
 ///
 /// # Errors
 /// As of [`taken`], without `EAGAIN`.
-pub fn taken_at_most(fd: RawFd) -> Result<u64, Errno> {
+pub fn taken_at_most(fd: RawFd) -> Result<u64, Failure> {
     // The queue first: what arrives after it was measured makes the answer too high.
     let waiting = in_queue(fd)?;
     let info = info(fd)?;
     let arrived =
-        info.bytes_received.checked_sub(u64::from(has_fin(info.state)?)).ok_or(Errno::INVAL)?;
-    arrived.checked_sub(waiting).ok_or(Errno::INVAL)
+        info.bytes_received.checked_sub(u64::from(has_fin(info.state)?)).ok_or(Failure::Invalid)?;
+    arrived.checked_sub(waiting).ok_or(Failure::Invalid)
 }
 
 /// How many of the first `n` bytes of the stream wait in the queue of a connection that is no more,
@@ -180,7 +181,7 @@ pub fn taken_at_most(fd: RawFd) -> Result<u64, Errno> {
 ///
 /// # Errors
 /// Those of the calls that ask.
-pub fn left_at_the_end(fd: RawFd, n: u64) -> Result<Option<u64>, Errno> {
+pub fn left_at_the_end(fd: RawFd, n: u64) -> Result<Option<u64>, Failure> {
     let arrived = info(fd)?.bytes_received;
     let waiting = in_queue(fd)?;
     if waiting == 0 {
@@ -197,13 +198,13 @@ pub fn left_at_the_end(fd: RawFd, n: u64) -> Result<Option<u64>, Errno> {
 
 /// How many sequence numbers the queue still has, in which there are `bytes`: FIN is one of them,
 /// if it came. Of a kernel that does not say so it is believed, since most connections end by it.
-fn numbers_waiting(fd: RawFd, bytes: u64) -> Result<u64, Errno> {
+fn numbers_waiting(fd: RawFd, bytes: u64) -> Result<u64, Failure> {
     Ok(noted(fd)?.unwrap_or(bytes + 1))
 }
 
 /// The sequence numbers that wait to be read, FIN and urgent bytes among them. `None` where the
 /// kernel does not say; `EAGAIN` where there are no bytes to receive.
-fn noted(fd: RawFd) -> Result<Option<u64>, Errno> {
+fn noted(fd: RawFd) -> Result<Option<u64>, Failure> {
     let Ok((before, _)) = raw::getsockopt::<i32>(fd, libc::IPPROTO_TCP, TCP_INQ) else {
         return Ok(None);
     };
@@ -221,16 +222,16 @@ fn noted(fd: RawFd) -> Result<Option<u64>, Errno> {
 ///
 /// # Errors
 /// Those of the ioctl.
-pub fn at_mark(fd: RawFd) -> Result<bool, Errno> {
+pub fn at_mark(fd: RawFd) -> Result<bool, Failure> {
     Ok(raw::ioctl_int(fd, SIOCATMARK)? != 0)
 }
 
 /// Whether a socket in this state has received FIN.
-fn has_fin(tcp_state: u8) -> Result<bool, Errno> {
+fn has_fin(tcp_state: u8) -> Result<bool, Failure> {
     match tcp_state {
         state::ESTABLISHED | state::FIN_WAIT1 | state::FIN_WAIT2 => Ok(false),
         state::CLOSE_WAIT | state::LAST_ACK | state::CLOSING | state::TIME_WAIT => Ok(true),
-        _ => Err(Errno::NOTCONN),
+        _ => Err(Failure::NotConnected),
     }
 }
 
@@ -238,7 +239,7 @@ fn has_fin(tcp_state: u8) -> Result<bool, Errno> {
 ///
 /// # Errors
 /// As of [`taken`].
-pub fn fin_received(fd: RawFd) -> Result<bool, Errno> {
+pub fn fin_received(fd: RawFd) -> Result<bool, Failure> {
     has_fin(tcp_state(fd)?)
 }
 
@@ -246,7 +247,7 @@ pub fn fin_received(fd: RawFd) -> Result<bool, Errno> {
 ///
 /// # Errors
 /// Those of `getsockopt`.
-pub fn tcp_state(fd: RawFd) -> Result<u8, Errno> {
+pub fn tcp_state(fd: RawFd) -> Result<u8, Failure> {
     Ok(info(fd)?.state)
 }
 
@@ -254,16 +255,16 @@ pub fn tcp_state(fd: RawFd) -> Result<u8, Errno> {
 ///
 /// # Errors
 /// Those of the ioctl.
-pub fn out_queue(fd: RawFd) -> Result<u64, Errno> {
-    u64::try_from(raw::ioctl_int(fd, SIOCOUTQ)?).map_err(|_| Errno::INVAL)
+pub fn out_queue(fd: RawFd) -> Result<u64, Failure> {
+    u64::try_from(raw::ioctl_int(fd, SIOCOUTQ)?).map_err(|_| Failure::Invalid)
 }
 
 /// Bytes that can be read now.
 ///
 /// # Errors
 /// Those of the ioctl.
-pub fn in_queue(fd: RawFd) -> Result<u64, Errno> {
-    u64::try_from(raw::ioctl_int(fd, FIONREAD)?).map_err(|_| Errno::INVAL)
+pub fn in_queue(fd: RawFd) -> Result<u64, Failure> {
+    u64::try_from(raw::ioctl_int(fd, FIONREAD)?).map_err(|_| Failure::Invalid)
 }
 
 #[cfg(test)]

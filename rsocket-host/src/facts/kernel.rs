@@ -7,18 +7,18 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::events::Events;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys::{self, sandbox};
 
-fn result(n: libc::c_long) -> Result<usize, Errno> {
-    usize::try_from(n).map_err(|_| Errno(sys::errno()))
+fn result(n: libc::c_long) -> Result<usize, Failure> {
+    usize::try_from(n).map_err(|_| Failure::last())
 }
 
 /// Receives from the TCP socket without blocking, at most `limit` bytes.
 ///
 /// # Errors
 /// As recvmsg(2).
-pub fn receive(fd: RawFd, to: &[libc::iovec], limit: usize, flags: i32) -> Result<usize, Errno> {
+pub fn receive(fd: RawFd, to: &[libc::iovec], limit: usize, flags: i32) -> Result<usize, Failure> {
     if sandbox::inside() {
         return read(fd, to, limit);
     }
@@ -38,7 +38,7 @@ pub fn receive(fd: RawFd, to: &[libc::iovec], limit: usize, flags: i32) -> Resul
 ///
 /// # Errors
 /// As sendmsg(2).
-pub fn send(fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno> {
+pub fn send(fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Failure> {
     if sandbox::inside() {
         return write(fd, from);
     }
@@ -55,7 +55,7 @@ pub fn send(fd: RawFd, from: &[libc::iovec], flags: i32) -> Result<usize, Errno>
 /// In a sandbox, where `recvmsg` may be deadly: the call that every program with a socket may make.
 /// It blocks as the descriptor says, and is only made where the program asked to receive.
 #[cold]
-fn read(fd: RawFd, to: &[libc::iovec], limit: usize) -> Result<usize, Errno> {
+fn read(fd: RawFd, to: &[libc::iovec], limit: usize) -> Result<usize, Failure> {
     let Some(v) = to.iter().find(|v| v.iov_len > 0) else { return Ok(0) };
     // SAFETY: the program promised that the buffer is writable.
     result(unsafe { libc::syscall(libc::SYS_read, fd, v.iov_base, v.iov_len.min(limit)) })
@@ -63,7 +63,7 @@ fn read(fd: RawFd, to: &[libc::iovec], limit: usize) -> Result<usize, Errno> {
 
 /// As [`read`].
 #[cold]
-fn write(fd: RawFd, from: &[libc::iovec]) -> Result<usize, Errno> {
+fn write(fd: RawFd, from: &[libc::iovec]) -> Result<usize, Failure> {
     let Some(v) = from.iter().find(|v| v.iov_len > 0) else { return Ok(0) };
     // SAFETY: the program promised that the buffer is readable.
     result(unsafe { libc::syscall(libc::SYS_write, fd, v.iov_base, v.iov_len) })
@@ -98,7 +98,7 @@ pub enum Ending {
     /// Bytes are waiting.
     Bytes,
     /// The connection was reset, or worse.
-    Failed(Errno),
+    Failed(Failure),
 }
 
 /// Looks, with one system call, whether the incoming direction has ended. Takes a pending error.
@@ -108,14 +108,14 @@ pub fn ending(fd: RawFd) -> Ending {
     match receive(fd, &[v], 1, libc::MSG_PEEK) {
         Ok(0) => Ending::Fin,
         Ok(_) => Ending::Bytes,
-        Err(Errno::AGAIN) => Ending::Open,
+        Err(Failure::Blocked) => Ending::Open,
         Err(e) => Ending::Failed(e),
     }
 }
 
 /// The error that the TCP socket has for a receiver, which is taken. Behind FIN it has none: what
 /// came after that stays where it is, for a sender, for poll(2) and for `SO_ERROR`.
-pub fn receivers_error(fd: RawFd) -> Option<Errno> {
+pub fn receivers_error(fd: RawFd) -> Option<Failure> {
     if sandbox::inside() {
         return None;
     }
@@ -152,7 +152,7 @@ pub fn integer(fd: RawFd, level: i32, option: i32) -> Option<i32> {
 ///
 /// # Errors
 /// As getsockopt(2).
-pub fn option(fd: RawFd, level: i32, option: i32, into: &mut [u8]) -> Result<usize, Errno> {
+pub fn option(fd: RawFd, level: i32, option: i32, into: &mut [u8]) -> Result<usize, Failure> {
     let mut len = libc::socklen_t::try_from(into.len()).unwrap_or(libc::socklen_t::MAX);
     // SAFETY: the slice is writable for its length, which the kernel is told.
     let r = unsafe {
@@ -195,10 +195,10 @@ pub fn linger(fd: RawFd) -> Option<i32> {
 }
 
 /// The pending socket error, which is cleared.
-pub fn take_error(fd: RawFd) -> Option<Errno> {
+pub fn take_error(fd: RawFd) -> Option<Failure> {
     let mut e = 0i32;
     get(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut e)?;
-    (e != 0).then_some(Errno(e))
+    (e != 0).then_some(Failure::from_code(e))
 }
 
 /// Sends what small segments wait for an acknowledgement (Nagle's rule, RFC 896). Between two plain

@@ -8,7 +8,7 @@
 use core::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 #[cfg(target_arch = "x86_64")]
 mod nr {
@@ -76,8 +76,9 @@ unsafe fn syscall(nr: usize, a: [usize; 5]) -> isize {
 compile_error!("the kernel's calling convention on this architecture is missing in facts/raw.rs");
 
 /// Turns the kernel's answer into a count or an error number.
-fn check(result: isize) -> Result<usize, Errno> {
-    usize::try_from(result).map_err(|_| Errno(i32::try_from(-result).unwrap_or(libc::EINVAL)))
+fn check(result: isize) -> Result<usize, Failure> {
+    usize::try_from(result)
+        .map_err(|_| Failure::from_code(i32::try_from(-result).unwrap_or(libc::EINVAL)))
 }
 
 /// Types that are plain numbers: any bytes of the right length are a value.
@@ -91,7 +92,7 @@ unsafe impl Plain for i32 {}
 
 /// Reads a socket option. Bytes that the kernel does not fill stay 0 (an older kernel has a shorter
 /// answer); the length that it did fill comes back beside the value.
-pub fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usize), Errno> {
+pub fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usize), Failure> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as libc::socklen_t;
     let args = [
@@ -109,7 +110,7 @@ pub fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usiz
 }
 
 /// Sets a socket option whose value is one `int`.
-pub fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> Result<(), Errno> {
+pub fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> Result<(), Failure> {
     let args = [
         fd as usize,
         level as usize,
@@ -122,7 +123,7 @@ pub fn setsockopt_int(fd: RawFd, level: i32, option: i32, value: i32) -> Result<
 }
 
 /// An ioctl that answers with one `int`, such as `SIOCINQ`.
-pub(super) fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
+pub(super) fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Failure> {
     let mut value = 0i32;
     let args = [fd as usize, request as usize, (&raw mut value) as usize, 0, 0];
     // SAFETY: the callers, all in this module's parent, name requests that write one int.
@@ -131,7 +132,7 @@ pub(super) fn ioctl_int(fd: RawFd, request: u32) -> Result<i32, Errno> {
 }
 
 /// Sixty-four bits from the kernel's random number generator, without waiting for it.
-pub fn random() -> Result<u64, Errno> {
+pub fn random() -> Result<u64, Failure> {
     let mut bytes = [0u8; 8];
     // GRND_NONBLOCK: very early in a machine's life the pool is not ready; then there is no
     // attaching yet.
@@ -139,7 +140,7 @@ pub fn random() -> Result<u64, Errno> {
     // SAFETY: the kernel writes at most 8 bytes into the array.
     match check(unsafe { syscall(nr::GETRANDOM, args) })? {
         8 => Ok(u64::from_ne_bytes(bytes)),
-        _ => Err(Errno::AGAIN),
+        _ => Err(Failure::Blocked),
     }
 }
 
@@ -148,7 +149,7 @@ pub fn random() -> Result<u64, Errno> {
 ///
 /// # Errors
 /// As recvmsg(2); `EAGAIN` also where the queue is empty.
-pub(super) fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<i32>, Errno> {
+pub(super) fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<i32>, Failure> {
     // A header, an int, and padding.
     #[repr(C)]
     struct Note {
@@ -168,7 +169,7 @@ pub(super) fn peek_with_note(fd: RawFd, level: i32, kind: i32) -> Result<Option<
     // SAFETY: the header names one byte and the note, with their sizes; all of them live until the
     // call returns.
     if check(unsafe { syscall(nr::RECVMSG, args) })? == 0 {
-        return Err(Errno::AGAIN);
+        return Err(Failure::Blocked);
     }
     // SAFETY: zeroed before, and plain integers.
     let note = unsafe { note.assume_init() };
@@ -186,9 +187,9 @@ mod tests {
     fn errors_are_the_kernels() {
         assert_eq!(
             getsockopt::<i32>(-1, libc::SOL_SOCKET, libc::SO_TYPE).map(|_| ()),
-            Err(Errno::BADF)
+            Err(Failure::BadDescriptor)
         );
-        assert_eq!(ioctl_int(-1, 0x541b), Err(Errno::BADF));
+        assert_eq!(ioctl_int(-1, 0x541b), Err(Failure::BadDescriptor));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys::settle::Settle;
 
 /// Whether a thread is at it.
@@ -75,13 +75,13 @@ pub(crate) unsafe fn run(
     sharing: c_int,
     child: Child,
     argument: *mut c_void,
-) -> Result<c_int, Errno> {
+) -> Result<c_int, Failure> {
     let top = STACK.0.get().cast::<c_void>().wrapping_byte_add(size_of::<Stack>());
     // SAFETY: the stack is nobody else's while BUSY is held, and this thread sleeps until the
     // process has ended (CLONE_VFORK), so that what the argument names lives. No signal reaches the
     // process.
     let pid = unsafe { libc::clone(child, top, sharing | libc::CLONE_VFORK, argument) };
-    if pid > 0 { Ok(pid) } else { Err(Errno(super::errno())) }
+    if pid > 0 { Ok(pid) } else { Err(Failure::last()) }
 }
 
 /// As [`run`], by the system call with which newer libraries of C make threads.
@@ -95,7 +95,7 @@ pub(crate) unsafe fn run_as_threads(
     sharing: c_int,
     child: Child,
     argument: *mut c_void,
-) -> Result<c_int, Errno> {
+) -> Result<c_int, Failure> {
     let how = CloneArguments {
         flags: (sharing | libc::CLONE_VFORK) as u64,
         stack: STACK.0.get().expose_provenance() as u64,
@@ -104,7 +104,7 @@ pub(crate) unsafe fn run_as_threads(
     };
     // SAFETY: as in run(): the arguments are the kernel's structure, which says the same.
     let result = unsafe { clone3(&how, child, argument) };
-    c_int::try_from(result).ok().filter(|pid| *pid > 0).ok_or(Errno(-result as c_int))
+    c_int::try_from(result).ok().filter(|pid| *pid > 0).ok_or(Failure::from_code(-result as c_int))
 }
 
 /// `struct clone_args`, as it was at first. An exit signal of 0 tells nobody.

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::thread::futex;
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// How a sleep ended.
@@ -43,7 +43,7 @@ unsafe extern "C-unwind" {
 ///
 /// # Errors
 /// `EINTR` after a handler.
-pub fn sleep(word: &AtomicU64, value: u64, ns: u32) -> Result<Woken, Errno> {
+pub fn sleep(word: &AtomicU64, value: u64, ns: u32) -> Result<Woken, Failure> {
     // SAFETY: it takes nothing; what unwinds from here is as in sys::wait.
     unsafe { pthread_testcancel() };
     let time = libc::timespec { tv_sec: 0, tv_nsec: ns.into() };
@@ -60,7 +60,7 @@ pub fn sleep(word: &AtomicU64, value: u64, ns: u32) -> Result<Woken, Errno> {
     match r {
         0 => Ok(Woken::Rung),
         _ => match sys::errno() {
-            libc::EINTR => Err(Errno::INTR),
+            libc::EINTR => Err(Failure::Interrupted),
             libc::ETIMEDOUT => Ok(Woken::TimeOut),
             // EAGAIN: it is not there any more. Anything else comes from a word that is no more,
             // with its connection.

@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::{readiness, socket, sys};
 
 use super::exec::meant_for_next;
@@ -45,12 +45,12 @@ fn named(old: c_int, new: c_int) -> c_int {
 /// Before a real call that puts another name of `old` on the number `new`, closing what is there.
 /// An error if one of the two is a private descriptor of ours: to the program the old one does not
 /// exist, and the new one is a number that the kernel would call busy, or beyond the limit.
-fn before_replacing(old: c_int, new: c_int) -> Result<(), Errno> {
+fn before_replacing(old: c_int, new: c_int) -> Result<(), Failure> {
     if sys::is_private(old) {
-        return Err(Errno::BADF);
+        return Err(Failure::BadDescriptor);
     }
     if sys::is_private(new) {
-        return Err(if sys::is_below_limit(new) { Errno(libc::EBUSY) } else { Errno::BADF });
+        return Err(if sys::is_below_limit(new) { Failure::Busy } else { Failure::BadDescriptor });
     }
     // Only a call that will succeed closes `new`.
     if old != new
@@ -64,7 +64,7 @@ fn before_replacing(old: c_int, new: c_int) -> Result<(), Errno> {
 
 /// `dup`; `real` is the pass-through.
 pub(crate) fn dup(fd: c_int, real: impl FnOnce() -> c_int) -> c_int {
-    if sys::is_private(fd) { fail(Errno::BADF) } else { alias(fd, real) }
+    if sys::is_private(fd) { fail(Failure::BadDescriptor) } else { alias(fd, real) }
 }
 
 /// `dup2` and `dup3`; `real` is the pass-through.

@@ -9,10 +9,9 @@ use core::ffi::c_int;
 
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
 use rsocket_core::conn::slot::SlotId;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::host::kernel;
 use rsocket_core::socket::{self, Route};
-use rsocket_core::sys;
 
 use super::first_packet::no_early_bytes;
 use super::messages::{saw_each, total};
@@ -45,7 +44,7 @@ pub(crate) unsafe fn by_connect(
         || kernel::would_refuse(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, value);
     // SAFETY: the caller's promise.
     if unsafe { name::dissolves(to, length) } || keeping_errno(switched_off) {
-        return Some(fail(Errno::OPNOTSUPP));
+        return Some(fail(Failure::Unsupported));
     }
     // SAFETY: as above; the contract of connect(2) is the caller's.
     Some(unsafe { name::connect(slot, fd, to, length) })
@@ -85,7 +84,7 @@ pub(crate) unsafe fn list(
     fd: c_int,
     list: *mut mmsghdr,
     real: impl FnOnce() -> c_int,
-) -> Result<c_int, Errno> {
+) -> Result<c_int, Failure> {
     if socket::enter_send(slot, fd) == Route::Device {
         return once_more(fd).map(|()| 0);
     }
@@ -109,13 +108,13 @@ fn connecting<R: Copy + Default + PartialOrd>(
         socket::connecting(slot, fd);
     }
     let r = real();
-    let error = if r < R::default() { sys::errno() } else { 0 };
+    let result = if r < R::default() { Err(Failure::last()) } else { Ok(()) };
     let refused = matches!(
-        error,
-        libc::ECONNREFUSED | libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH
+        result,
+        Err(Failure::Refused | Failure::TimedOut | Failure::Unreachable | Failure::NetUnreachable)
     );
     if new || refused {
-        keeping_errno(|| socket::connected(slot, fd, if error == 0 { 0 } else { -1 }, error));
+        keeping_errno(|| socket::connected(slot, fd, result));
     }
     socket::leave_send(slot, fd, bytes(r));
     r
@@ -123,7 +122,7 @@ fn connecting<R: Copy + Default + PartialOrd>(
 
 /// What the kernel says to one who asks for a connection that there is. Of one that was made
 /// without waiting it says so only the second time, and sends the first.
-fn once_more(fd: c_int) -> Result<(), Errno> {
+fn once_more(fd: c_int) -> Result<(), Failure> {
     // SAFETY: nothing is sent, and no address is read.
     let r = unsafe {
         // SAFETY: an all-zero header is a valid empty one.
@@ -134,5 +133,5 @@ fn once_more(fd: c_int) -> Result<(), Errno> {
             libc::MSG_FASTOPEN | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
         )
     };
-    if r < 0 { Err(Errno(sys::errno())) } else { Ok(()) }
+    if r < 0 { Err(Failure::last()) } else { Ok(()) }
 }

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::reason::Reason;
 use rsocket_core::sys::sandbox;
 use rsocket_core::{socket as core_socket, sys};
@@ -62,7 +62,7 @@ fn track(fd: c_int, domain: c_int) {
 #[inline(always)]
 pub(crate) fn close_by<R: From<c_int>>(fd: c_int, real: impl FnOnce() -> R) -> R {
     if sys::is_private(fd) {
-        return fail(Errno::BADF).into();
+        return fail(Failure::BadDescriptor).into();
     }
     before_close(fd);
     real()

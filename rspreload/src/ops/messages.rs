@@ -4,16 +4,16 @@ use core::ffi::c_int;
 
 use libc::{mmsghdr, msghdr};
 use rsocket_core::conn::slot::SlotId;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::probe::present;
 use rsocket_core::socket;
 
 use crate::edge::iovecs;
 
 /// Why a scatter list is none.
-pub(crate) fn bad_list(message: &msghdr) -> Errno {
+pub(crate) fn bad_list(message: &msghdr) -> Failure {
     let there = present(message.msg_iov, message.msg_iovlen.min(1024));
-    Errno(if there { libc::EMSGSIZE } else { libc::EFAULT })
+    if there { Failure::MessageTooLong } else { Failure::BadAddress }
 }
 
 /// What libc's call has moved in `result` messages: shown to the packet tap; nobody else looks into

@@ -11,7 +11,7 @@ use rsocket_core::address::SockAddr;
 use rsocket_core::bridge::native_rdma;
 use rsocket_core::config::policy;
 use rsocket_core::conn::slot::SlotId;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::reason::Reason;
 use rsocket_core::sys::sandbox;
 use rsocket_core::{native, socket, sys};
@@ -76,7 +76,7 @@ pub(crate) fn about_to_wait(fd: c_int) {
 }
 
 /// An answer of ours as C wants it.
-fn answer(result: Result<(), Errno>) -> c_int {
+fn answer(result: Result<(), Failure>) -> c_int {
     result.map_or_else(fail, |()| 0)
 }
 
@@ -199,7 +199,7 @@ pub(crate) unsafe fn getpeername(
                 SockAddr(name).write(address, length);
                 0
             }
-            Some([Some(_), None]) => fail(Errno::NOTCONN),
+            Some([Some(_), None]) => fail(Failure::NotConnected),
             _ => no_more(fd, real::getpeername(fd, address, length)),
         }
     }
@@ -314,9 +314,9 @@ pub(crate) unsafe fn connect(
     first_packet::connect_first(fd);
     socket::connecting(slot, fd);
     let r = real();
-    keeping_errno(|| socket::connected(slot, fd, r, sys::errno()));
-    if r != 0
-        && sys::errno() == libc::ECONNREFUSED
+    let result = if r == 0 { Ok(()) } else { Err(Failure::last()) };
+    keeping_errno(|| socket::connected(slot, fd, result));
+    if result == Err(Failure::Refused)
         && let Ok(to) = named()
         && keeping_errno(|| native::rdma::connect_instead(slot, fd, &to.0)).is_ok()
     {

@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_long, c_ulong, c_void};
 use libc::socklen_t;
 use rsocket_core::conn::slot::SlotId;
 use rsocket_core::conn::{handshake, timers};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::options::{
     Before, changes_sending, harmless, refuse_for, would_change_nothing,
@@ -121,7 +121,7 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
 
 /// `SO_ERROR` of a connection that has no TCP to stay on, and did not attach.
 fn unattached(slot: SlotId, fd: c_int) -> Option<c_int> {
-    keeping_errno(|| socket::unattached(slot, fd)).map(|e| e.0)
+    keeping_errno(|| socket::unattached(slot, fd)).map(Failure::code)
 }
 
 /// Takes note of what the kernel's answer tells the program of the connection's end.
@@ -212,7 +212,7 @@ pub(crate) fn concerns(fd: c_int, command: c_int, argument: c_long) -> bool {
 /// What an `fcntl` that is ours does; `real` passes it on.
 pub(crate) fn control(fd: c_int, command: c_int, real: impl Fn() -> c_int) -> c_int {
     if sys::is_private(fd) {
-        return fail(Errno::BADF);
+        return fail(Failure::BadDescriptor);
     }
     if duplicates(command) {
         return alias(fd, || with_room(real));

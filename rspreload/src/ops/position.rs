@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 
 use libc::{iovec, ssize_t};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::socket::{self, Route};
 
 use super::recv;
@@ -49,7 +49,7 @@ pub(crate) unsafe fn read(
                 r
             }
             // What the kernel says of most of them.
-            Route::Device => fail(Errno::OPNOTSUPP) as ssize_t,
+            Route::Device => fail(Failure::Unsupported) as ssize_t,
         },
     }
 }

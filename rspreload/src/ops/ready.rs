@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timeval};
 use rsocket_core::conn::slot::SlotId;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::probe::present;
 use rsocket_core::readiness::select::Sets;
 use rsocket_core::reason::Reason;
@@ -129,7 +129,7 @@ fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut 
 pub(crate) unsafe fn poll(
     list: *mut pollfd,
     length: nfds_t,
-    timeout: Result<Option<Duration>, Errno>,
+    timeout: Result<Option<Duration>, Failure>,
     mask: *const sigset_t,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
@@ -185,7 +185,7 @@ pub(crate) struct Selected {
 pub(crate) unsafe fn select(
     n: c_int,
     sets: [*mut fd_set; 3],
-    timeout: Result<Option<Duration>, Errno>,
+    timeout: Result<Option<Duration>, Failure>,
     mask: *const sigset_t,
     real: impl FnOnce() -> c_int,
 ) -> Selected {
@@ -227,7 +227,7 @@ pub(crate) unsafe fn select(
 pub(crate) unsafe fn say_rest(
     selected: Selected,
     timeout: *mut timeval,
-    given: Result<Option<Duration>, Errno>,
+    given: Result<Option<Duration>, Failure>,
 ) -> c_int {
     if let Some(taken) = selected.taken {
         // SAFETY: the caller's promise.

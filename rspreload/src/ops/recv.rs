@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rsocket_core::conn::slot::SlotId;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::probe::present;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::{self, Route, inq, stamps};
@@ -105,11 +105,11 @@ pub(crate) unsafe fn no_address(
         return r;
     }
     if nowhere(length) {
-        return fail(Errno(libc::EFAULT)) as ssize_t;
+        return fail(Failure::BadAddress) as ssize_t;
     }
     // SAFETY: somewhere, and the caller's promise.
     let room = unsafe { length.replace(0) };
-    if room.cast_signed() < 0 { fail(Errno::INVAL) as ssize_t } else { r }
+    if room.cast_signed() < 0 { fail(Failure::Invalid) as ssize_t } else { r }
 }
 
 /// What the kernel has to say beside the bytes is asked for, in the first message at least.
@@ -133,7 +133,7 @@ unsafe fn message_from_device(
     message: *mut msghdr,
     to: &[iovec],
     flags: c_int,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     let n = socket::receive(slot, fd, to, flags)?;
     // SAFETY: the caller's promise.
     let message = unsafe { &mut *message };
@@ -222,7 +222,7 @@ unsafe fn messages_from_device(
     (list, length): (*mut mmsghdr, c_uint),
     flags: c_int,
     timeout: *mut timespec,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     // SAFETY: the caller's promise.
     let time = unsafe { edge::span(timeout) }?;
     let end =
@@ -238,8 +238,8 @@ unsafe fn messages_from_device(
         match unsafe { entry_from_device(slot, fd, list.wrapping_add(done), flags) } {
             Ok(()) => done += 1,
             Err(e) if done == 0 => return Err(e.of_call()),
-            Err(Failure::Header(_)) => return Ok(done),
-            Err(Failure::Stream(e)) => {
+            Err(Unreceived::Header(_)) => return Ok(done),
+            Err(Unreceived::Stream(e)) => {
                 socket::leave_error(slot, e);
                 return Ok(done);
             }
@@ -254,13 +254,13 @@ unsafe fn messages_from_device(
 
 /// Why a message of a list was not received: for what the caller gave, or for the connection.
 #[derive(Clone, Copy)]
-enum Failure {
-    Header(Errno),
-    Stream(Errno),
+enum Unreceived {
+    Header(Failure),
+    Stream(Failure),
 }
 
-impl Failure {
-    const fn of_call(self) -> Errno {
+impl Unreceived {
+    const fn of_call(self) -> Failure {
         match self {
             Self::Header(e) | Self::Stream(e) => e,
         }
@@ -276,17 +276,17 @@ unsafe fn entry_from_device(
     fd: c_int,
     entry: *mut mmsghdr,
     flags: c_int,
-) -> Result<(), Failure> {
+) -> Result<(), Unreceived> {
     if !present(entry, 1) {
-        return Err(Failure::Header(Errno(libc::EFAULT)));
+        return Err(Unreceived::Header(Failure::BadAddress));
     }
     // SAFETY: it is there, which was asked just before; what it names is the caller's promise.
     unsafe {
         let header = &raw mut (*entry).msg_hdr;
         let Some(to) = iovecs((*header).msg_iov, (*header).msg_iovlen) else {
-            return Err(Failure::Header(bad_list(&*header)));
+            return Err(Unreceived::Header(bad_list(&*header)));
         };
-        let n = message_from_device(slot, fd, header, to, flags).map_err(Failure::Stream)?;
+        let n = message_from_device(slot, fd, header, to, flags).map_err(Unreceived::Stream)?;
         (*entry).msg_len = u32::try_from(n).unwrap_or(u32::MAX);
     }
     Ok(())

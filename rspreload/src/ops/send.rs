@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rsocket_core::conn::slot::SlotId;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::probe::present;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket::options::heeded;
@@ -40,7 +40,7 @@ impl How {
 
 /// Who does this call, and [`socket::enter_send`] done if it is the kernel. Calls that the device
 /// cannot do take the connection back to TCP first.
-fn enter(slot: SlotId, fd: c_int, how: How) -> Result<Route, Errno> {
+fn enter(slot: SlotId, fd: c_int, how: How) -> Result<Route, Failure> {
     let How { flags, odd } = how;
     if flags & libc::MSG_OOB != 0 {
         if urgent::is_refused(slot) {
@@ -61,7 +61,7 @@ fn enter(slot: SlotId, fd: c_int, how: How) -> Result<Route, Errno> {
 }
 
 /// [`socket::enter_send`] for a call that only the kernel can do.
-pub(crate) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
+pub(crate) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Failure> {
     match socket::enter_send(slot, fd) {
         Route::Kernel => Ok(()),
         Route::Device => back_to_kernel(slot, fd, 0),
@@ -69,7 +69,7 @@ pub(crate) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Errno> {
 }
 
 #[cold]
-fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Errno> {
+fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Failure> {
     socket::refuse_sending(slot, fd, Reason::OddUse);
     // The peer may be on its way back, too, and want its unread bytes first: since before, since
     // our first look, or, when another thread has just sent them, no more. Each of that happens
@@ -165,7 +165,7 @@ unsafe fn messages_to_device(
     let mut done: c_int = 0;
     for i in 0..length {
         if !present(list.wrapping_add(i), 1) {
-            return if done > 0 { done } else { fail(Errno(libc::EFAULT)) };
+            return if done > 0 { done } else { fail(Failure::BadAddress) };
         }
         // SAFETY: below `length`; the scatter list in it is valid too.
         let (entry, from) = unsafe {

@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{sigaction as action, sighandler_t};
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 
 use crate::edge::fail;
 use crate::handlers;
@@ -52,7 +52,7 @@ pub(crate) unsafe fn sigset(number: c_int, handler: sighandler_t) -> sighandler_
         let mut set: libc::sigset_t = core::mem::zeroed();
         let mut was: libc::sigset_t = core::mem::zeroed();
         if handler == libc::SIG_ERR || libc::sigaddset(&raw mut set, number) != 0 {
-            fail(Errno::INVAL);
+            fail(Failure::Invalid);
             return libc::SIG_ERR;
         }
         if handler == SIG_HOLD {

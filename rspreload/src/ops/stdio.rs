@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int};
 use core::ptr;
 
 use libc::FILE;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::reason::Reason;
 use rsocket_core::socket;
 
@@ -68,7 +68,7 @@ pub(crate) unsafe fn opened_anew(
         let file = standard::own(file);
         if streams::is_ours(file) {
             fclose(file);
-            fail(Errno::OPNOTSUPP);
+            fail(Failure::Unsupported);
             return ptr::null_mut();
         }
         before_stream_closes(file);

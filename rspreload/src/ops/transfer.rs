@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 
 use libc::{loff_t, off_t, size_t, ssize_t};
 use rsocket_core::conn::slot::SlotId;
-use rsocket_core::errno::Errno;
+use rsocket_core::failure::Failure;
 use rsocket_core::socket::prospect::{Prospect, prospect};
 use rsocket_core::socket::sendfile::to_device;
 use rsocket_core::socket::{self, Route, splice};
@@ -85,7 +85,7 @@ pub(crate) unsafe fn sendfile(
                 return r;
             }
             // What has gone is said now, and the error by the next call.
-            socket::leave_error(slot, Errno(sys::errno()));
+            socket::leave_error(slot, Failure::last());
             break;
         };
         moved += n;
@@ -140,11 +140,11 @@ unsafe fn by_device(
         // SAFETY: the caller's promise.
         match u64::try_from(unsafe { offset.read() }) {
             Ok(position) => Some(position),
-            Err(_) => return fail(Errno::INVAL) as ssize_t,
+            Err(_) => return fail(Failure::Invalid) as ssize_t,
         }
     };
     if sys::is_private(from) {
-        return fail(Errno::BADF) as ssize_t;
+        return fail(Failure::BadDescriptor) as ssize_t;
     }
     let result = to_device(slot, to, from, at, length);
     if let (Some(position), Ok(n)) = (at, result) {

@@ -18,7 +18,7 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use super::names::Name;
 use super::place;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::host::raw;
 use crate::stats::{self, Counter};
 use crate::sys;
@@ -106,11 +106,11 @@ fn is_refused(name: &Name, stamp: u32) -> bool {
 ///
 /// # Errors
 /// The kernel's: the directory is not ours to read, or is no more.
-pub fn look(stamp: u32, port: u16, others: bool) -> Result<Option<Looked>, Errno> {
+pub fn look(stamp: u32, port: u16, others: bool) -> Result<Option<Looked>, Failure> {
     if !PACE.begins(sys::now_ns()) {
         return Ok(None);
     }
-    let place = place::directory().ok_or(Errno::INVAL)?;
+    let place = place::directory().ok_or(Failure::Invalid)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(place, c".", flags, Mode::empty())?;
     let mut choice = Choice::new(stamp, port, others);

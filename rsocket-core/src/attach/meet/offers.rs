@@ -16,12 +16,11 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
-use rustix::io::Errno as KernelErrno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::names::Name;
 use super::place::{self, Path};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 use crate::sys::settle::Settle;
 
@@ -38,7 +37,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 /// Whose they are: a `vfork` child shares our memory, and ends.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-fn socket() -> Result<OwnedFd, Errno> {
+fn socket() -> Result<OwnedFd, Failure> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
@@ -47,11 +46,11 @@ fn socket() -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// Why the directory cannot be used; `EAGAIN` where there are too many.
-pub fn open(name: &Name) -> Result<RawFd, Errno> {
+pub fn open(name: &Name) -> Result<RawFd, Failure> {
     let socket = socket()?;
     let text = name.text();
     let ready = bind(&socket, &text)
-        .and_then(|()| rustix::net::listen(&socket, QUEUE).map_err(Errno::from))
+        .and_then(|()| rustix::net::listen(&socket, QUEUE).map_err(Failure::from))
         .and_then(|()| open_to_all(&text))
         .and_then(|()| sys::private_copy(&socket));
     if ready.is_err() {
@@ -65,7 +64,7 @@ pub fn open(name: &Name) -> Result<RawFd, Errno> {
     if OPEN.iter().find(free).is_none() {
         unlink(&text);
         sys::close_private(fd);
-        return Err(Errno::AGAIN);
+        return Err(Failure::Blocked);
     }
     OWNER.store(sys::pid(), Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
@@ -73,17 +72,19 @@ pub fn open(name: &Name) -> Result<RawFd, Errno> {
 }
 
 /// Binds by way of the descriptor, or by the path where the process has no `/proc`.
-fn bind(socket: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-    let mut last = Errno::INVAL;
+fn bind(socket: &OwnedFd, name: &[u8]) -> Result<(), Failure> {
+    let mut last = Failure::Invalid;
     for by_descriptor in [true, false] {
         let mut buffer: Path = [0; 108];
         let Some(path) = place::path(&mut buffer, name, by_descriptor) else { continue };
-        let bound = SocketAddrUnix::new(path).and_then(|at| rustix::net::bind(socket, &at));
+        let bound = SocketAddrUnix::new(path)
+            .and_then(|at| rustix::net::bind(socket, &at))
+            .map_err(Failure::from);
         match bound {
             Ok(()) => return Ok(()),
-            Err(e) => last = e.into(),
+            Err(e) => last = e,
         }
-        if !matches!(bound, Err(KernelErrno::NOENT | KernelErrno::ACCESS | KernelErrno::NOTDIR)) {
+        if !matches!(bound, Err(Failure::Missing | Failure::Denied | Failure::NotADirectory)) {
             break;
         }
     }
@@ -91,8 +92,8 @@ fn bind(socket: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
 }
 
 /// The file itself, whatever else may have come to have its name.
-fn file(name: &[u8]) -> Result<OwnedFd, Errno> {
-    let directory = place::directory().ok_or(Errno::INVAL)?;
+fn file(name: &[u8]) -> Result<OwnedFd, Failure> {
+    let directory = place::directory().ok_or(Failure::Invalid)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
 }
@@ -112,7 +113,7 @@ fn link_to<'a>(file: &OwnedFd, buffer: &'a mut [u8; 32]) -> Option<&'a [u8]> {
 }
 
 /// Lets everybody call at what we have just bound. Where that cannot be said, our own user can.
-fn open_to_all(name: &[u8]) -> Result<(), Errno> {
+fn open_to_all(name: &[u8]) -> Result<(), Failure> {
     let file = file(name)?;
     let own =
         rustix::fs::fstat(&file).is_ok_and(|s| s.st_uid == rustix::process::geteuid().as_raw());
@@ -227,21 +228,21 @@ fn call_at(file: &OwnedFd, name: &Name) -> Called {
     let mut buffer = [0; 32];
     let through = link_to(file, &mut buffer).map(SocketAddrUnix::new);
     let mut connected = match through {
-        Some(Ok(at)) => rustix::net::connect(socket, &at),
-        _ => Err(KernelErrno::NOENT),
+        Some(Ok(at)) => rustix::net::connect(socket, &at).map_err(Failure::from),
+        _ => Err(Failure::Missing),
     };
-    if connected == Err(KernelErrno::NOENT) {
+    if connected == Err(Failure::Missing) {
         let mut buffer: Path = [0; 108];
         let at = place::path(&mut buffer, &name.text(), false).map(SocketAddrUnix::new);
         if let Some(Ok(at)) = at {
-            connected = rustix::net::connect(socket, &at);
+            connected = rustix::net::connect(socket, &at).map_err(Failure::from);
         }
     }
     match connected {
         Ok(()) => Called::Here(fd),
         Err(e) => {
             sys::close_private(fd);
-            if e == KernelErrno::CONNREFUSED { Called::Nobody } else { Called::NotNow }
+            if e == Failure::Refused { Called::Nobody } else { Called::NotNow }
         }
     }
 }

@@ -19,11 +19,11 @@ use crate::bridge::connection::Connection;
 use crate::bridge::service::{SERVICE, STARTING, Service, running};
 use crate::bridge::table::{self, Bridge};
 use crate::device::rdma::{self, CmId};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// What the manager says to a process that has changed its credentials.
-pub(super) const OUTDATED: Errno = Errno(libc::EACCES);
+pub(super) const OUTDATED: Failure = Failure::Denied;
 
 /// How often a process may begin anew: each time costs two descriptors.
 const MOST: u32 = 32;
@@ -33,14 +33,14 @@ static RENEWALS: AtomicU32 = AtomicU32::new(0);
 /// not have the port that it asks for): whether it is worth while to start once more, and to try
 /// again.
 #[must_use]
-pub fn outdated(e: Errno) -> bool {
+pub fn outdated(e: Failure) -> bool {
     e == OUTDATED && running().is_some_and(|service| service.is_refused() && service.outdated())
 }
 
 impl Service {
     /// Whether the manager takes no commands from this process any more.
     fn is_refused(&self) -> bool {
-        CmId::new(&self.channel, 0).is_err_and(|e| e.errno() == OUTDATED)
+        CmId::new(&self.channel, 0).is_err_and(|e| e.failure() == OUTDATED)
     }
 
     /// Ends all of it while nothing but listeners is at stake, so that the next who needs it begins

@@ -19,7 +19,7 @@ use super::gate::{self, Inside};
 use super::identifier::{Channel, CmId, Identifier};
 use super::private::{Parameters, Private};
 use super::{CmError, PairParams, RdmaPair, SockAddr, probe, refused};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// How often the transport sends again before it gives up. Not 7, the most there is: soft-RoCE
@@ -56,7 +56,7 @@ impl EventChannel {
         let field = unsafe { &mut (*raw).fd };
         let private = gate::keep(field, true).and_then(|()| {
             rustix::fs::fcntl_setfl(sys::borrow(*field), rustix::fs::OFlags::NONBLOCK)
-                .map_err(Errno::from)
+                .map_err(Failure::from)
         });
         drop(inside);
         // It closes itself if it is given up here.
@@ -79,7 +79,7 @@ impl EventChannel {
     /// The channel does not work any more (or this is a signal handler: [`CmError`]).
     pub fn next(&self) -> Result<Option<Event>, CmError> {
         if self.channel.pid != sys::pid() {
-            return Err(CmError::Os(Errno::BADF));
+            return Err(CmError::Os(Failure::BadDescriptor));
         }
         let inside = gate::enter()?;
         let f = &self.channel.loaded.table;
@@ -87,7 +87,7 @@ impl EventChannel {
         // SAFETY: the channel is alive, the pointer valid.
         if unsafe { (f.rdma_get_cm_event)(self.channel.raw, &raw mut event) } != 0 {
             return match gate::last_error() {
-                Errno::AGAIN | Errno::INTR => Ok(None),
+                Failure::Blocked | Failure::Interrupted => Ok(None),
                 e => Err(CmError::Os(e)),
             };
         }
@@ -138,10 +138,12 @@ impl EventChannel {
             event_type::RDMA_CM_EVENT_ADDR_ERROR
             | event_type::RDMA_CM_EVENT_ROUTE_ERROR
             | event_type::RDMA_CM_EVENT_CONNECT_ERROR
-            | event_type::RDMA_CM_EVENT_UNREACHABLE => {
-                let errno = if status == 0 { libc::EHOSTUNREACH } else { status.saturating_abs() };
-                Kind::Failed { errno: Errno(errno) }
-            }
+            | event_type::RDMA_CM_EVENT_UNREACHABLE => Kind::Failed {
+                why: match status {
+                    0 => Failure::Unreachable,
+                    _ => Failure::from_code(status.saturating_abs()),
+                },
+            },
             event_type::RDMA_CM_EVENT_DISCONNECTED => Kind::Disconnected,
             event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => Kind::DeviceRemoved,
             _ => Kind::Other,
@@ -192,7 +194,7 @@ impl CmId {
 
     fn in_space(channel: &EventChannel, key: u64, space: ffi::PortSpace) -> Result<Self, CmError> {
         if channel.channel.pid != sys::pid() {
-            return Err(CmError::Os(Errno::BADF));
+            return Err(CmError::Os(Failure::BadDescriptor));
         }
         let _inside = gate::enter()?;
         let mut raw = core::ptr::null_mut();
@@ -339,7 +341,7 @@ impl CmId {
     }
 
     fn parameters(private: &[u8], granted: Parameters) -> Result<ffi::rdma_conn_param, CmError> {
-        let len = u8::try_from(private.len()).map_err(|_| CmError::Os(Errno::INVAL))?;
+        let len = u8::try_from(private.len()).map_err(|_| CmError::Os(Failure::Invalid))?;
         Ok(ffi::rdma_conn_param {
             private_data: private.as_ptr().cast(),
             private_data_len: len,
@@ -389,7 +391,7 @@ impl CmId {
     /// # Errors
     /// What the kernel says.
     pub fn reject(&self, private: &[u8]) -> Result<(), CmError> {
-        let len = u8::try_from(private.len()).map_err(|_| CmError::Os(Errno::INVAL))?;
+        let len = u8::try_from(private.len()).map_err(|_| CmError::Os(Failure::Invalid))?;
         // SAFETY: the identifier is alive, the bytes the caller's.
         self.id.call(|f, id| unsafe { (f.rdma_reject)(id, private.as_ptr().cast(), len) })
     }

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use super::ffi::{self, Loaded};
 use super::gate::{self, Inside};
 use super::{CmError, refused};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::control::Mode;
 use crate::sys;
 
@@ -201,7 +201,7 @@ impl Channel {
         match source {
             None => Ok(Some(Self::open(device)?)),
             Some(source) if core::ptr::eq(source.device(), device) => Ok(None),
-            Some(_) => Err(CmError::Os(Errno::INVAL)),
+            Some(_) => Err(CmError::Os(Failure::Invalid)),
         }
     }
 

@@ -12,6 +12,8 @@
 
 use core::ffi::c_int;
 
+use crate::failure::Failure;
+
 /// `RDMA_VERBS_IOCTL`.
 const VERBS_IOCTL: libc::c_ulong = 0xc018_1b01;
 /// `UVERBS_OBJECT_DEVICE`, and of its methods `UVERBS_METHOD_INVOKE_WRITE`.
@@ -66,7 +68,7 @@ struct PostSend {
 }
 
 /// Rings for the queue pair with this handle, on the device whose file is `file`. Does not block.
-pub(super) fn ring(file: c_int, queue_pair: u32) -> Result<(), c_int> {
+pub(super) fn ring(file: c_int, queue_pair: u32) -> Result<(), Failure> {
     let mut answer = 0_u32;
     let command =
         PostSend { response: 0, queue_pair, requests: 0, entries: 0, request_size: WORK_REQUEST };
@@ -88,7 +90,7 @@ pub(super) fn ring(file: c_int, queue_pair: u32) -> Result<(), c_int> {
     // SAFETY: the invocation is of the size that it says, and what its attributes point to lives on
     // this stack with the sizes that they say.
     let done = unsafe { libc::syscall(libc::SYS_ioctl, file, VERBS_IOCTL, &raw mut invocation) };
-    if done == 0 { Ok(()) } else { Err(crate::sys::errno()) }
+    if done == 0 { Ok(()) } else { Err(Failure::last()) }
 }
 
 #[cfg(test)]
@@ -104,6 +106,6 @@ mod tests {
 
     #[test]
     fn what_is_no_device_says_so() {
-        assert_eq!(ring(-1, 0), Err(libc::EBADF));
+        assert_eq!(ring(-1, 0), Err(Failure::BadDescriptor));
     }
 }

@@ -5,7 +5,7 @@
 
 use super::identifier::CmId;
 use super::private::{Parameters, Private};
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 /// An event, and the identifier it belongs to.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub enum Kind {
     /// Resolving or connecting failed.
     Failed {
         /// Why.
-        errno: Errno,
+        why: Failure,
     },
     /// The connection is over: [`RdmaPair::peer_gone`](super::RdmaPair::peer_gone) is to be called.
     Disconnected,

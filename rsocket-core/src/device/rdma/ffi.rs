@@ -26,6 +26,7 @@ pub(super) use rdma_sys::{
 };
 
 use super::{Missing, doorbell};
+use crate::failure::Failure;
 
 /// What an identifier of the connection manager is for.
 pub(super) type PortSpace = rdma_port_space::Type;
@@ -237,9 +238,9 @@ fn first() -> Result<&'static Loaded, Missing> {
     }
 }
 
-/// Why a chain was not posted: an errno, and whether some of it was.
+/// Why a chain was not posted, and whether some of it was.
 pub(super) struct NotPosted {
-    pub(super) errno: c_int,
+    pub(super) why: Failure,
     pub(super) torn: bool,
 }
 
@@ -255,28 +256,30 @@ pub(super) unsafe fn post_send(qp: *mut ibv_qp, chain: *mut ibv_send_wr) -> Resu
     match done {
         Some(0) => Ok(()),
         // All of it is in the queue, and the kernel was not to hear of it from these credentials.
-        Some(libc::EACCES) if bad.is_null() => {
+        Some(e) if bad.is_null() && Failure::from_code(e) == Failure::Denied => {
             // SAFETY: as above.
             let (file, handle) = unsafe { ((*(*qp).context).cmd_fd, (*qp).handle) };
-            doorbell::ring(file, handle).map_err(|errno| NotPosted { errno, torn: true })
+            doorbell::ring(file, handle).map_err(|why| NotPosted { why, torn: true })
         }
-        Some(e) => Err(NotPosted { errno: e.saturating_abs(), torn: bad != chain }),
-        None => Err(NotPosted { errno: libc::EOPNOTSUPP, torn: false }),
+        Some(e) => {
+            Err(NotPosted { why: Failure::from_code(e.saturating_abs()), torn: bad != chain })
+        }
+        None => Err(NotPosted { why: Failure::Unsupported, torn: false }),
     }
 }
 
-/// Posts a chain of receives; an errno.
+/// Posts a chain of receives.
 ///
 /// # Safety
 /// As for [`post_send`].
-pub(super) unsafe fn post_receive(qp: *mut ibv_qp, chain: *mut ibv_recv_wr) -> Result<(), c_int> {
+pub(super) unsafe fn post_receive(qp: *mut ibv_qp, chain: *mut ibv_recv_wr) -> Result<(), Failure> {
     let mut bad = core::ptr::null_mut();
     // SAFETY: as in post_send.
     let done = unsafe { (*(*qp).context).ops.post_recv.map(|f| f(qp, chain, &raw mut bad)) };
     match done {
         Some(0) => Ok(()),
-        Some(e) => Err(e.saturating_abs()),
-        None => Err(libc::EOPNOTSUPP),
+        Some(e) => Err(Failure::from_code(e.saturating_abs())),
+        None => Err(Failure::Unsupported),
     }
 }
 

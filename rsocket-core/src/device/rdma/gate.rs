@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::{CmError, Missing};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sync::lock::{Holding, OwnedLock};
 use crate::sys;
 use crate::sys::settle::Settle;
@@ -75,7 +75,7 @@ fn breaks() {
 /// `EAGAIN` in a signal handler that interrupted this thread inside; [`Missing::Forked`].
 pub(super) fn enter() -> Result<Inside, CmError> {
     let uncancelled = uncancelled();
-    let held = GATE.hold_or(breaks).ok_or(CmError::Os(Errno::AGAIN))?;
+    let held = GATE.hold_or(breaks).ok_or(CmError::Os(Failure::Blocked))?;
     let inside = Inside { _held: held, _uncancelled: uncancelled };
     if BROKEN.load(Ordering::Relaxed) {
         return Err(Missing::Forked.into());
@@ -130,7 +130,7 @@ static KEPT: [AtomicI32; 128] = [const { AtomicI32::new(0) }; 128];
 ///
 /// # Errors
 /// There are no descriptors left; nothing has changed.
-pub(super) fn keep(field: &mut c_int, ours: bool) -> Result<(), Errno> {
+pub(super) fn keep(field: &mut c_int, ours: bool) -> Result<(), Failure> {
     if sys::is_private(*field) {
         return Ok(());
     }
@@ -163,11 +163,9 @@ pub(super) fn let_go(field: &mut c_int) {
 }
 
 /// The calling thread's error number as the library left it.
-pub(super) fn last_error() -> Errno {
-    Errno(match sys::errno() {
-        0 => libc::EIO,
-        e => e,
-    })
+pub(super) fn last_error() -> Failure {
+    // A library that failed without saying why.
+    if sys::errno() == 0 { Failure::Device } else { Failure::last() }
 }
 
 #[cfg(test)]
@@ -178,7 +176,7 @@ mod tests {
     fn nobody_enters_twice() {
         let first = enter().ok();
         assert!(first.is_some());
-        assert_eq!(enter().err(), Some(CmError::Os(Errno::AGAIN)));
+        assert_eq!(enter().err(), Some(CmError::Os(Failure::Blocked)));
         drop(first);
         assert!(enter().is_ok());
     }

@@ -12,7 +12,7 @@ use super::contexts::{Device, hide};
 use super::ffi::{self, Library, Loaded};
 use super::private::Parameters;
 use super::{CmError, gate};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// An event channel of librdmacm, shared by its [`EventChannel`](super::EventChannel) and its
@@ -84,7 +84,7 @@ impl Identifier {
         what: impl FnOnce(&Library, *mut ffi::rdma_cm_id) -> c_int,
     ) -> Result<(), CmError> {
         if !self.mine() {
-            return Err(CmError::Os(Errno::BADF));
+            return Err(CmError::Os(Failure::BadDescriptor));
         }
         let inside = gate::enter()?;
         let loaded = self.loaded();
@@ -98,7 +98,7 @@ impl Identifier {
     /// The device that it is bound to, opened for this process.
     pub(super) fn device(&self) -> Result<Option<&'static Device>, CmError> {
         if !self.mine() {
-            return Err(CmError::Os(Errno::BADF));
+            return Err(CmError::Os(Failure::BadDescriptor));
         }
         let inside = gate::enter()?;
         // SAFETY: the identifier is alive; its context lives as long as it is bound.

@@ -15,7 +15,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::contexts::Device;
 use super::{CmError, ffi, gate};
 use crate::device::MemoryError;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 use crate::wire::sge::Sge;
 
@@ -72,7 +72,7 @@ unsafe impl Send for Exposed {}
 impl Exposed {
     /// # Safety
     /// The memory stays mapped until this is dropped, and may change at any time until then.
-    pub(super) unsafe fn new(domain: &Arc<Domain>, at: *mut u8, len: u32) -> Result<Self, Errno> {
+    pub(super) unsafe fn new(domain: &Arc<Domain>, at: *mut u8, len: u32) -> Result<Self, Failure> {
         let f = &domain.device.loaded.table;
         // SAFETY: the protection domain is alive, and the memory is the caller's promise.
         let mr = unsafe {
@@ -118,7 +118,7 @@ unsafe impl Send for Region {}
 impl Region {
     /// `len` bytes of zeroes, for the access that [`ffi::LOCAL_WRITE`] or [`ffi::REMOTE_WRITE`]
     /// names. Pins them, so it takes the kernel some microseconds per page.
-    pub(super) fn new(domain: &Arc<Domain>, len: u32, access: c_int) -> Result<Self, Errno> {
+    pub(super) fn new(domain: &Arc<Domain>, len: u32, access: c_int) -> Result<Self, Failure> {
         let page = rustix::param::page_size();
         let mapped = (len.max(1) as usize).next_multiple_of(page);
         // SAFETY: a fresh mapping touches nothing else.
@@ -143,7 +143,7 @@ impl Region {
         region.registered(access)
     }
 
-    fn registered(mut self, access: c_int) -> Result<Self, Errno> {
+    fn registered(mut self, access: c_int) -> Result<Self, Failure> {
         let f = &self.domain.device.loaded.table;
         let len = (self.len as usize).max(1);
         // SAFETY: the protection domain stays, and the memory is ours until it is deregistered.

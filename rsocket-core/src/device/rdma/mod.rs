@@ -27,7 +27,7 @@
 use core::ffi::CStr;
 use core::fmt;
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 mod address;
 mod cm;
@@ -110,17 +110,17 @@ pub enum CmError {
     Missing(Missing),
     /// What the kernel or the library said. `EAGAIN` from a signal handler that interrupted a call
     /// in here.
-    Os(Errno),
+    Os(Failure),
 }
 
 impl CmError {
-    /// As an error number, for a caller that has no other transport.
+    /// What it is to a caller that has no other transport.
     #[must_use]
-    pub const fn errno(self) -> Errno {
+    pub const fn failure(self) -> Failure {
         match self {
-            Self::Missing(Missing::Memlock { .. }) => Errno::NOMEM,
-            Self::Missing(Missing::NoPermission) => Errno(libc::EACCES),
-            Self::Missing(_) => Errno(libc::ENODEV),
+            Self::Missing(Missing::Memlock { .. }) => Failure::NoMemory,
+            Self::Missing(Missing::NoPermission) => Failure::Denied,
+            Self::Missing(_) => Failure::NoDevice,
             Self::Os(e) => e,
         }
     }
@@ -136,7 +136,7 @@ impl fmt::Display for CmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(missing) => missing.fmt(f),
-            Self::Os(e) => write!(f, "RDMA: error {}", e.0),
+            Self::Os(e) => write!(f, "RDMA: {}", e),
         }
     }
 }
@@ -180,8 +180,8 @@ fn nodes_open() -> Result<(), Missing> {
     let node = c"/dev/infiniband/rdma_cm";
     let access =
         rustix::fs::accessat(CWD, node, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS);
-    match access {
-        Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Err(Missing::NoPermission),
+    match access.map_err(Failure::from) {
+        Err(Failure::Denied | Failure::NotPermitted) => Err(Missing::NoPermission),
         _ => Ok(()),
     }
 }
@@ -195,10 +195,12 @@ pub fn memory_limit(needed: u64) -> Option<Missing> {
 }
 
 /// What a failing open of a device or channel means.
-fn refused(e: Errno) -> CmError {
-    match e.0 {
-        libc::EACCES | libc::EPERM | libc::ENOENT => CmError::Missing(Missing::NoPermission),
-        libc::ENODEV => CmError::Missing(Missing::NoDevice),
+fn refused(e: Failure) -> CmError {
+    match e {
+        Failure::Denied | Failure::NotPermitted | Failure::Missing => {
+            CmError::Missing(Missing::NoPermission)
+        }
+        Failure::NoDevice => CmError::Missing(Missing::NoDevice),
         _ => CmError::Os(e),
     }
 }

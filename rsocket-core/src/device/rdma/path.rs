@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::contexts::Device;
 use super::memory::Domain;
 use super::{CmError, CmId, ffi, gate};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// Entries of a port's table of addresses that are looked at.
@@ -108,7 +108,7 @@ impl AddressHandle {
     /// `EADDRNOTAVAIL` when the port has lost the address; what the device says.
     pub(super) fn new(domain: &Arc<Domain>, path: &Path) -> Result<Self, CmError> {
         let device = path.device;
-        let index = own_index(device, path).ok_or(CmError::Os(Errno(libc::EADDRNOTAVAIL)))?;
+        let index = own_index(device, path).ok_or(CmError::Os(Failure::NoSuchName))?;
         // SAFETY: all zeroes is a value of this structure of numbers.
         let mut wanted: ffi::ibv_ah_attr = unsafe { core::mem::zeroed() };
         wanted.grh.dgid = ffi::ibv_gid { raw: path.theirs };

@@ -18,7 +18,7 @@ use super::identifier::Identifier;
 use super::memory::{Domain, Region};
 use super::path::{AddressHandle, Path};
 use super::{CmError, CmId, ffi, gate, memory_limit};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::control::Mode;
 use crate::sys;
 
@@ -87,9 +87,9 @@ impl UdPair {
     /// # Errors
     /// `EOPNOTSUPP` on iWARP, which has no datagrams; what the device says.
     pub fn new(cm: &CmId) -> Result<Self, CmError> {
-        let device = cm.device()?.ok_or(CmError::Os(Errno(libc::ENODEV)))?;
+        let device = cm.device()?.ok_or(CmError::Os(Failure::NoDevice))?;
         if device.mode() != Mode::Immediate {
-            return Err(CmError::Os(Errno::OPNOTSUPP));
+            return Err(CmError::Os(Failure::Unsupported));
         }
         let slots = u16::try_from(device.limits.queue.min(device.limits.completions / 2))
             .unwrap_or(SLOTS)
@@ -100,7 +100,7 @@ impl UdPair {
             Region::new(&domain, size as u32, ffi::LOCAL_WRITE).map_err(|e| match memory_limit(
                 size as u64,
             ) {
-                Some(missing) if e == Errno::NOMEM => missing.into(),
+                Some(missing) if e == Failure::NoMemory => missing.into(),
                 _ => CmError::Os(e),
             })?;
         let mut pair = Self {
@@ -179,7 +179,7 @@ impl UdPair {
     /// `EXDEV` for a path of another device; as for making it.
     pub fn handle(&self, path: &Path) -> Result<AddressHandle, CmError> {
         if !core::ptr::eq(path.device, self.device) {
-            return Err(CmError::Os(Errno(libc::EXDEV)));
+            return Err(CmError::Os(Failure::Elsewhere));
         }
         AddressHandle::new(&self.domain, path)
     }
@@ -276,7 +276,7 @@ impl UdPair {
                 }
                 Ok(())
             }
-            Err(refused) if refused.errno == libc::ENOMEM => {
+            Err(refused) if refused.why == Failure::NoMemory => {
                 self.free.push(slot);
                 Err(NotSent::Full)
             }

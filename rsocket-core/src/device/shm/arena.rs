@@ -12,7 +12,6 @@ use core::sync::atomic::Ordering;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::io::Errno as KernelErrno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use super::direction::Direction;
@@ -20,7 +19,7 @@ use super::layout::{
     ArenaHeader, DIRECTION_LEN, HEADER_LEN, MAGIC, ReadySide, VERSION, WINDOW_LEN, arena_len,
 };
 use super::park::Announce;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// What keeps an arena mappable for ever: nobody can resize it, nor take these seals away.
@@ -45,11 +44,11 @@ pub enum OpenError {
     /// Its header contradicts its size.
     Header,
     /// The kernel refused.
-    Kernel(Errno),
+    Kernel(Failure),
 }
 
-impl From<KernelErrno> for OpenError {
-    fn from(e: KernelErrno) -> Self {
+impl From<rustix::io::Errno> for OpenError {
+    fn from(e: rustix::io::Errno) -> Self {
         Self::Kernel(e.into())
     }
 }
@@ -75,8 +74,8 @@ impl Arena {
     ///
     /// # Errors
     /// `EINVAL` for a count that [`arena_len`] refuses; what the kernel says otherwise.
-    pub fn create(windows: u32) -> Result<(Self, OwnedFd), Errno> {
-        let size = arena_len(windows).ok_or(Errno::INVAL)?;
+    pub fn create(windows: u32) -> Result<(Self, OwnedFd), Failure> {
+        let size = arena_len(windows).ok_or(Failure::Invalid)?;
         let fd = sealed(size)?;
         let id = super::random::bits()?;
         let id = [id as u64, (id >> 64) as u64];
@@ -250,9 +249,9 @@ pub(super) fn sealed_size(fd: BorrowedFd<'_>) -> Result<usize, OpenError> {
 }
 
 /// A memfd of that size, which nobody can change.
-pub(super) fn sealed(size: usize) -> Result<OwnedFd, Errno> {
+pub(super) fn sealed(size: usize) -> Result<OwnedFd, Failure> {
     if !sys::file_may_reach(size as u64) {
-        return Err(Errno::FBIG);
+        return Err(Failure::FileTooLong);
     }
     let fd = memfd()?;
     rustix::fs::ftruncate(&fd, size as u64)?;
@@ -261,17 +260,17 @@ pub(super) fn sealed(size: usize) -> Result<OwnedFd, Errno> {
 }
 
 /// A memfd that can be sealed, and that cannot be made executable where the kernel knows of that.
-fn memfd() -> Result<OwnedFd, Errno> {
+fn memfd() -> Result<OwnedFd, Failure> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(c"rsockets", flags | MemfdFlags::NOEXEC_SEAL) {
         // Before Linux 6.3 the flag is unknown.
-        Err(KernelErrno::INVAL) => Ok(rustix::fs::memfd_create(c"rsockets", flags)?),
+        Err(rustix::io::Errno::INVAL) => Ok(rustix::fs::memfd_create(c"rsockets", flags)?),
         other => Ok(other?),
     }
 }
 
 /// Maps the whole, shared, without touching it.
-pub(super) fn map(fd: impl AsFd, size: usize) -> Result<NonNull<u8>, KernelErrno> {
+pub(super) fn map(fd: impl AsFd, size: usize) -> Result<NonNull<u8>, rustix::io::Errno> {
     sys::unlocked::map(Some(fd.as_fd()), size, MapFlags::SHARED)
 }
 

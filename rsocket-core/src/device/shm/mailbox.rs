@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::mm::{Advice, madvise, munmap};
 
 use super::arena::{OpenError, map, sealed, sealed_size};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// Datagrams that a ring holds.
@@ -76,7 +76,7 @@ struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    fn mapped(fd: impl AsFd) -> Result<Self, Errno> {
+    fn mapped(fd: impl AsFd) -> Result<Self, Failure> {
         let ring = Self { base: map(fd, SIZE)?, pid: sys::pid() };
         // A child of a fork has no business here: two readers or two writers would tear the ring.
         // SAFETY: the mapping made above, all of it.
@@ -135,7 +135,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn create() -> Result<(Self, OwnedFd), Errno> {
+    pub fn create() -> Result<(Self, OwnedFd), Failure> {
         let fd = sealed(SIZE)?;
         let ring = match Ring::mapped(&fd) {
             Ok(ring) => ring,

@@ -12,10 +12,9 @@
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use rustix::io::Errno as KernelErrno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 
 /// The socket, a private descriptor; -1 before there is one. Relaxed everywhere: the descriptor is
@@ -23,7 +22,7 @@ use crate::sys;
 static HOME: AtomicI32 = AtomicI32::new(-1);
 
 /// What [`settle`] says of a socket that belongs elsewhere.
-pub const ELSEWHERE: Errno = Errno(libc::EXDEV);
+pub const ELSEWHERE: Failure = Failure::Elsewhere;
 
 /// The socket that is at home, if there is one.
 pub(super) fn socket() -> Option<RawFd> {
@@ -35,7 +34,7 @@ pub(super) fn socket() -> Option<RawFd> {
 ///
 /// # Errors
 /// [`ELSEWHERE`], and those of `socket`.
-pub fn settle(fd: RawFd) -> Result<(), Errno> {
+pub fn settle(fd: RawFd) -> Result<(), Failure> {
     let home = match socket() {
         Some(home) => home,
         None => found(datagram_socket()?)?,
@@ -44,9 +43,9 @@ pub fn settle(fd: RawFd) -> Result<(), Errno> {
     if sys::network_namespace(fd) == sys::network_namespace(home) { Ok(()) } else { Err(ELSEWHERE) }
 }
 
-pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
+pub(super) fn datagram_socket() -> Result<OwnedFd, Failure> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
 }
 
 /// A new socket that is at home, for a peer of another network namespace, which signals our wakers
@@ -54,7 +53,7 @@ pub(super) fn datagram_socket() -> Result<OwnedFd, KernelErrno> {
 ///
 /// # Errors
 /// [`ELSEWHERE`] where the calling thread is not at home, and those of `socket`.
-pub fn envoy() -> Result<OwnedFd, Errno> {
+pub fn envoy() -> Result<OwnedFd, Failure> {
     let new = datagram_socket()?;
     match settle(new.as_raw_fd()) {
         Ok(()) => Ok(new),
@@ -66,7 +65,7 @@ pub fn envoy() -> Result<OwnedFd, Errno> {
 }
 
 /// The new socket, or that of another thread, which was first.
-fn found(new: OwnedFd) -> Result<RawFd, Errno> {
+fn found(new: OwnedFd) -> Result<RawFd, Failure> {
     let new = sys::make_private(new)?;
     match HOME.compare_exchange(-1, new, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => Ok(new),

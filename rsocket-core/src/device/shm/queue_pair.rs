@@ -31,7 +31,7 @@ use super::layout::{BUFFER_LEN, DATA_RING, TARGETS};
 use super::park::Sleepers;
 use super::waker::{self, WakerRef, Woke};
 use crate::device::{Completion, MemoryError, PostError, QueuePair};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::control::Mode;
 use crate::wire::sge::Sge;
 use crate::wire::word::Word;
@@ -113,10 +113,10 @@ impl ShmPair {
     ///
     /// # Errors
     /// `EMFILE` when there is no waker to be had; what the kernel says when it has no random bits.
-    pub fn open(window: Window, side: u32) -> Result<Self, Errno> {
+    pub fn open(window: Window, side: u32) -> Result<Self, Failure> {
         let (incoming, outgoing) = directions(window, side);
         let key = super::random::bits()? as u32;
-        let waker = waker::borrow_for_set().ok_or(Errno(libc::EMFILE))?;
+        let waker = waker::borrow_for_set().ok_or(Failure::NoDescriptors)?;
         waker.drain();
         Ok(Self {
             side: side & 1,

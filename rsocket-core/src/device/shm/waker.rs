@@ -25,12 +25,11 @@ pub use ways::{Woke, give_way, hang_up, meet, reach, try_wake, wake};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, RawFd};
 
-use rustix::io::Errno as KernelErrno;
 use rustix::net::SocketAddrUnix;
 
 use super::netns;
 use super::waiter_slot::WAKER;
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys;
 use crate::sys::settle::Settle;
 
@@ -299,18 +298,18 @@ pub fn census() -> (usize, usize) {
     (all, lent)
 }
 
-/// "rsockets/waker/" and 16 digits, in the abstract namespace.
-fn address(id: u64) -> Result<SocketAddrUnix, KernelErrno> {
+/// "rsockets/bell/" and 16 digits, in the abstract namespace.
+fn address(id: u64) -> Result<SocketAddrUnix, Failure> {
     let mut name = *b"rsockets/bell/0000000000000000";
     for (i, digit) in name.iter_mut().rev().take(16).enumerate() {
         let nibble = (id >> (4 * i) & 15) as u8;
         *digit = if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
     }
-    SocketAddrUnix::new_abstract_name(&name)
+    Ok(SocketAddrUnix::new_abstract_name(&name)?)
 }
 
 /// A new bound socket, at a private number.
-fn socket() -> Result<(RawFd, u64), Errno> {
+fn socket() -> Result<(RawFd, u64), Failure> {
     let socket = netns::datagram_socket()?;
     if let Err(e) = netns::settle(socket.as_raw_fd()) {
         ways::close(socket);

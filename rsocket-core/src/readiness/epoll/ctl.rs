@@ -10,11 +10,10 @@ use super::RealCtl;
 use super::kernel::{self, EDGE, EXCLUSIVE, WAKEUP, detector};
 use super::registry::{Registry, Set};
 use super::set::{Entry, Member, State, Wish};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::readiness::Finder;
 use crate::readiness::mixed::wanted;
 use crate::readiness::source::{Events, SlotId, Source};
-use crate::sys;
 
 /// What may stand beside EXCLUSIVE.
 const EXCLUSIVE_OK: u32 = 0x1 | 0x4 | 0x8 | 0x10 | WAKEUP | EDGE | EXCLUSIVE;
@@ -48,24 +47,24 @@ impl Change {
     ///
     /// # Safety
     /// `event` is null or valid; `real` is `epoll_ctl`.
-    pub(super) unsafe fn by_kernel(&self, real: RealCtl) -> Result<(), Errno> {
+    pub(super) unsafe fn by_kernel(&self, real: RealCtl) -> Result<(), Failure> {
         // SAFETY: the caller's promises; epoll_ctl does not write through the pointer.
         let r = unsafe { real(self.epfd, self.op, self.fd, self.event.cast_mut()) };
-        if r == 0 { Ok(()) } else { Err(Errno(sys::errno())) }
+        if r == 0 { Ok(()) } else { Err(Failure::last()) }
     }
 }
 
 impl Call {
-    fn kernel(&self) -> Result<(), Errno> {
+    fn kernel(&self) -> Result<(), Failure> {
         // SAFETY: `Registry::ctl`, which alone makes calls, was promised both.
         unsafe { self.change.by_kernel(self.real) }
     }
 
     /// `EFAULT` when there is no wish.
-    fn wish(&self) -> Result<Wish, Errno> {
+    fn wish(&self) -> Result<Wish, Failure> {
         let event = self.change.event;
         if event.is_null() {
-            return Err(Errno(libc::EFAULT));
+            return Err(Failure::BadAddress);
         }
         // SAFETY: not null, hence valid by the promise of `Registry::ctl`; the program's struct may
         // be unaligned.
@@ -87,7 +86,7 @@ impl<S: Source> Registry<S> {
         change: Change,
         find: Finder,
         real: RealCtl,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Failure> {
         let Change { epfd, op, fd, .. } = change;
         let Some(slot) = find(fd) else {
             if self.housed(fd) {
@@ -164,7 +163,7 @@ impl<S: Source> Registry<S> {
         set: &Set<S>,
         state: &mut State<S>,
         call: Call,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Failure> {
         let (Change { op, fd, .. }, slot) = (call.change, call.slot);
         self.awaken(set, state);
         let mut known = state.find(fd);
@@ -214,10 +213,10 @@ impl<S: Source> Registry<S> {
         state: &mut State<S>,
         call: Call,
         index: u32,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Failure> {
         let op = call.change.op;
         let wish = if op == EPOLL_CTL_DEL { Wish::NONE } else { call.wish()? };
-        let Some(member) = state.get_mut(index) else { return Err(Errno(libc::ENOENT)) };
+        let Some(member) = state.get_mut(index) else { return Err(Failure::Missing) };
         check(op, wish, member)?;
         let before = (member.wanted(), member.edge_triggered());
         (member.events, member.data) = (wish.events, wish.data);
@@ -248,13 +247,13 @@ impl<S: Source> Registry<S> {
         set: &Set<S>,
         state: &mut State<S>,
         call: Call,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), Failure> {
         let (Change { epfd, fd, .. }, slot) = (call.change, call.slot);
         let wish = call.wish()?;
         check_exclusive(wish.events)?;
         state.need_waker(&self.source);
         let Some(index) = state.insert(fd, slot, wish) else {
-            return Err(Errno::NOMEM);
+            return Err(Failure::NoMemory);
         };
         let token = state.token(index);
         if let Err(e) = kernel::add(epfd, fd, detector(wanted(wish.events)), token) {
@@ -298,22 +297,26 @@ impl<S: Source> Registry<S> {
 }
 
 /// What the kernel would say of a change of its own entry.
-fn check(op: c_int, wish: Wish, member: &Member) -> Result<(), Errno> {
+fn check(op: c_int, wish: Wish, member: &Member) -> Result<(), Failure> {
     match op {
         EPOLL_CTL_ADD => {
             check_exclusive(wish.events)?;
-            if member.present { Err(Errno(libc::EEXIST)) } else { Ok(()) }
+            if member.present { Err(Failure::Exists) } else { Ok(()) }
         }
-        EPOLL_CTL_MOD if wish.events & EXCLUSIVE != 0 => Err(Errno::INVAL),
-        EPOLL_CTL_MOD | EPOLL_CTL_DEL if !member.present => Err(Errno(libc::ENOENT)),
-        EPOLL_CTL_MOD if member.events & EXCLUSIVE != 0 => Err(Errno::INVAL),
+        EPOLL_CTL_MOD if wish.events & EXCLUSIVE != 0 => Err(Failure::Invalid),
+        EPOLL_CTL_MOD | EPOLL_CTL_DEL if !member.present => Err(Failure::Missing),
+        EPOLL_CTL_MOD if member.events & EXCLUSIVE != 0 => Err(Failure::Invalid),
         EPOLL_CTL_MOD | EPOLL_CTL_DEL => Ok(()),
-        _ => Err(Errno::INVAL),
+        _ => Err(Failure::Invalid),
     }
 }
 
-fn check_exclusive(events: u32) -> Result<(), Errno> {
-    if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 { Err(Errno::INVAL) } else { Ok(()) }
+fn check_exclusive(events: u32) -> Result<(), Failure> {
+    if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 {
+        Err(Failure::Invalid)
+    } else {
+        Ok(())
+    }
 }
 
 // The kernel's numbers, of which only three are known here.

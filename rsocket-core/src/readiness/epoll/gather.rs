@@ -10,7 +10,7 @@ use libc::epoll_event;
 use super::judge::judge;
 use super::kernel::{self, EVENT, ONESHOT, SERIAL_BITS, WAKER};
 use super::set::{State, WARM};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::readiness::source::{Events, Source, Waker};
 use crate::sys;
 
@@ -62,7 +62,7 @@ impl<S: Source> State<S> {
         epfd: RawFd,
         out: Out,
         lazy: bool,
-    ) -> Result<(usize, bool), Errno> {
+    ) -> Result<(usize, bool), Failure> {
         self.waits = self.waits.wrapping_add(1);
         for i in 0..self.patient.len() {
             if let Some(index) = self.patient.get(i).copied() {
@@ -101,7 +101,12 @@ impl<S: Source> State<S> {
 
     /// Asks the kernel without waiting; the count of the program's events, and whether the waker
     /// woke.
-    fn ask_kernel(&mut self, epfd: RawFd, out: Out, limit: usize) -> Result<(usize, bool), Errno> {
+    fn ask_kernel(
+        &mut self,
+        epfd: RawFd,
+        out: Out,
+        limit: usize,
+    ) -> Result<(usize, bool), Failure> {
         self.asked = sys::ticks();
         self.entry_news &= limit == 0;
         self.kernel_told &= limit == 0;

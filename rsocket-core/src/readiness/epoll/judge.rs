@@ -4,7 +4,7 @@
 
 use super::set::{Entry, Member, State};
 use super::{behind, kernel};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::readiness::mixed::{listens_for_end, spelled};
 use crate::readiness::source::{Events, Progress, Source, Waker};
 
@@ -385,7 +385,7 @@ impl<S: Source> State<S> {
     }
 
     /// Puts what a ring makes readable into the kernel's object: all of it, or nothing.
-    fn listen(&self, waker: &S::Waker) -> Result<(), Errno> {
+    fn listen(&self, waker: &S::Waker) -> Result<(), Failure> {
         let (set, how) = (self.epfd(), Events::IN.bits() | kernel::EDGE);
         kernel::add(set, waker.fd(), how, self.tag | u64::from(kernel::WAKER))?;
         if waker.event() < 0 {

@@ -15,7 +15,7 @@ use std::os::fd::{IntoRawFd, RawFd};
 use libc::epoll_event;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::readiness::source::Events;
 use crate::sync::stack;
 use crate::sys::{self, sandbox};
@@ -59,25 +59,26 @@ pub(crate) fn tag(salt: u64) -> u64 {
 }
 
 /// Adds a descriptor.
-pub(crate) fn add(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
+pub(crate) fn add(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<(), Failure> {
     let flags = EventFlags::from_bits_retain(events);
     Ok(epoll::add(sys::borrow(set), sys::borrow(fd), EventData::new_u64(data), flags)?)
 }
 
 /// Changes an entry. One that was added as exclusive cannot be changed: it is replaced.
-pub(crate) fn change(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<(), Errno> {
+pub(crate) fn change(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<(), Failure> {
     let flags = EventFlags::from_bits_retain(events);
-    match epoll::modify(sys::borrow(set), sys::borrow(fd), EventData::new_u64(data), flags) {
-        Err(rustix::io::Errno::INVAL) => {
+    let data = EventData::new_u64(data);
+    match epoll::modify(sys::borrow(set), sys::borrow(fd), data, flags).map_err(Failure::from) {
+        Err(Failure::Invalid) => {
             remove(set, fd)?;
-            add(set, fd, events & !EXCLUSIVE, data)
+            add(set, fd, events & !EXCLUSIVE, data.u64())
         }
-        other => Ok(other?),
+        other => other,
     }
 }
 
 /// Removes an entry.
-pub(crate) fn remove(set: RawFd, fd: RawFd) -> Result<(), Errno> {
+pub(crate) fn remove(set: RawFd, fd: RawFd) -> Result<(), Failure> {
     Ok(epoll::delete(sys::borrow(set), sys::borrow(fd))?)
 }
 
@@ -142,7 +143,7 @@ pub(crate) unsafe fn events_now(
     set: RawFd,
     to: *mut epoll_event,
     max: usize,
-) -> Result<usize, Errno> {
+) -> Result<usize, Failure> {
     const { assert!(size_of::<epoll::Event>() == size_of::<epoll_event>()) };
     if max == 0 {
         return Ok(0);

@@ -50,7 +50,7 @@ pub use wait::Wait;
 
 use super::Finder;
 use super::source::{SlotId, Sockets};
-use crate::errno::Errno;
+use crate::failure::Failure;
 
 /// The next definition of `epoll_ctl`.
 pub type RealCtl = unsafe extern "C-unwind" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
@@ -114,7 +114,7 @@ pub fn sleepers(epfd: RawFd) -> u32 {
 ///
 /// # Safety
 /// `event` is null or valid; `real` is `epoll_ctl`.
-pub unsafe fn ctl(change: Change, find: Finder, real: RealCtl) -> Result<(), Errno> {
+pub unsafe fn ctl(change: Change, find: Finder, real: RealCtl) -> Result<(), Failure> {
     if KERNELS.load(Ordering::Relaxed) {
         // SAFETY: the caller's promises.
         return unsafe { change.by_kernel(real) };
@@ -130,7 +130,7 @@ pub unsafe fn ctl(change: Change, find: Finder, real: RealCtl) -> Result<(), Err
 ///
 /// # Safety
 /// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`] says.
-pub unsafe fn wait(wait: Wait, real: RealWait) -> Result<usize, Errno> {
+pub unsafe fn wait(wait: Wait, real: RealWait) -> Result<usize, Failure> {
     // SAFETY: the caller's promises, passed on.
     unsafe { REGISTRY.wait(wait, real) }
 }

@@ -16,30 +16,34 @@ use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use super::kernel::{self, detector};
 use super::registry::{Registry, Set};
 use super::set::{Entry, NOWHERE, State};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::readiness::source::{SlotId, Source, Waker};
 use crate::sys;
 
 impl<S: Source> State<S> {
     /// Changes a member's entry in the kernel's set.
-    pub(crate) fn change(&self, index: u32, events: u32, data: u64) -> Result<(), Errno> {
+    pub(crate) fn change(&self, index: u32, events: u32, data: u64) -> Result<(), Failure> {
         let epfd = self.epfd();
         self.through(index, |number| kernel::change(epfd, number, events, data))
     }
 
     /// Removes it.
-    pub(crate) fn remove(&self, index: u32) -> Result<(), Errno> {
+    pub(crate) fn remove(&self, index: u32) -> Result<(), Failure> {
         let epfd = self.epfd();
         self.through(index, |number| kernel::remove(epfd, number))
     }
 
     /// Calls `f` with the number of the member's entry, which names the member's file meanwhile.
-    fn through(&self, index: u32, f: impl FnOnce(RawFd) -> Result<(), Errno>) -> Result<(), Errno> {
-        let Some(member) = self.get(index) else { return Err(Errno::BADF) };
+    fn through(
+        &self,
+        index: u32,
+        f: impl FnOnce(RawFd) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Some(member) = self.get(index) else { return Err(Failure::BadDescriptor) };
         if member.place == NOWHERE {
             return f(member.fd);
         }
-        let Some(waker) = self.waker else { return Err(Errno::BADF) };
+        let Some(waker) = self.waker else { return Err(Failure::BadDescriptor) };
         name(member.place, member.fd)?;
         let result = f(member.place);
         let _ = name(member.place, waker.fd());
@@ -55,7 +59,7 @@ impl<S: Source> State<S> {
 }
 
 /// Has the private number `place` name what `fd` names.
-fn name(place: RawFd, fd: RawFd) -> Result<(), Errno> {
+fn name(place: RawFd, fd: RawFd) -> Result<(), Failure> {
     // SAFETY: the number is ours, and open: it came from private_copy. It is not closed here.
     let mut to = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(place) };
     let done = rustix::io::dup3(sys::borrow(fd), &mut to, rustix::io::DupFlags::CLOEXEC);
@@ -98,8 +102,8 @@ impl<S: Source> Registry<S> {
     }
 
     /// Makes the entry anew under a private number, as that of a member that goes by `other`.
-    fn move_entry(&self, state: &mut State<S>, index: u32, other: RawFd) -> Result<(), Errno> {
-        let waker = state.waker.ok_or(Errno::BADF)?;
+    fn move_entry(&self, state: &mut State<S>, index: u32, other: RawFd) -> Result<(), Failure> {
+        let waker = state.waker.ok_or(Failure::BadDescriptor)?;
         if state.get(index).is_some_and(|m| m.place == NOWHERE) {
             state.remove(index)?;
             let place = sys::private_copy(sys::borrow(waker.fd()))?;

@@ -15,7 +15,7 @@ use super::RealWait;
 use super::gather::Out;
 use super::registry::{Registry, Set};
 use super::set::{State, WARM};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::readiness::mixed::{Deadline, sooner, timespec};
 use crate::readiness::scratch::Room;
 use crate::readiness::source::{Events, SlotId, Source};
@@ -48,12 +48,12 @@ impl Wait {
     ///
     /// # Safety
     /// As [`Registry::wait`].
-    unsafe fn by_kernel(&self, real: RealWait) -> Result<usize, Errno> {
+    unsafe fn by_kernel(&self, real: RealWait) -> Result<usize, Failure> {
         let spec = self.timeout.map(timespec);
         let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         // SAFETY: the caller's promises; a `max` that makes no sense is the kernel's to refuse.
         let n = unsafe { real(self.epfd, self.events, self.max, spec, self.mask) };
-        usize::try_from(n).map_err(|_| Errno(sys::errno()))
+        usize::try_from(n).map_err(|_| Failure::last())
     }
 }
 
@@ -68,14 +68,14 @@ struct Call {
 
 impl Call {
     /// Sleeps in the kernel. A cancellation point: no lock is held.
-    fn sleep(&self, time: Option<Duration>) -> Result<usize, Errno> {
+    fn sleep(&self, time: Option<Duration>) -> Result<usize, Failure> {
         let spec = time.map(timespec);
         let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         let max = c_int::try_from(self.out.max).unwrap_or(MOST);
         // SAFETY: `Registry::wait` was promised that the array has room for `max`, that the mask is
         // null or valid, and that `real` is what it should be.
         let n = unsafe { (self.real)(self.epfd, self.out.at, max, spec, self.mask) };
-        usize::try_from(n).map_err(|_| Errno(sys::errno()))
+        usize::try_from(n).map_err(|_| Failure::last())
     }
 }
 
@@ -103,7 +103,7 @@ impl<S: Source> Registry<S> {
     /// # Safety
     /// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`]
     /// says.
-    pub unsafe fn wait(&'static self, wait: Wait, real: RealWait) -> Result<usize, Errno> {
+    pub unsafe fn wait(&'static self, wait: Wait, real: RealWait) -> Result<usize, Failure> {
         let Wait { epfd, events, max, timeout, mask } = wait;
         let Some(set) = self.get(epfd) else {
             // SAFETY: the caller's promises.
@@ -113,7 +113,7 @@ impl<S: Source> Registry<S> {
         let call = Call { epfd, out: Out { at: events, max: room }, mask, real };
         self.saw_wait(set);
         if max <= 0 || max > MOST {
-            return Err(Errno::INVAL);
+            return Err(Failure::Invalid);
         }
         if set.dormant.load(Ordering::Relaxed) {
             self.enter(set, |state| self.awaken(set, state));
@@ -151,7 +151,7 @@ impl<S: Source> Registry<S> {
         set: &'static Set<S>,
         call: Call,
         timeout: Option<Duration>,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         let mut deadline = Deadline::after(timeout);
         deadline.begin();
         // SeqCst, here and below: whoever makes the set special stores that and then reads this
@@ -196,7 +196,7 @@ impl<S: Source> Registry<S> {
         call: Call,
         deadline: Deadline,
         mut pause: Duration,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         let seen = signals::seen();
         loop {
             let left = deadline.left();
@@ -213,7 +213,7 @@ impl<S: Source> Registry<S> {
             }
             if !matches!(seen.since(), Since::Nothing) {
                 // A handler ran between two of them.
-                return Err(Errno::INTR);
+                return Err(Failure::Interrupted);
             }
             match next {
                 Some(next) => pause = next,
@@ -227,9 +227,9 @@ impl<S: Source> Registry<S> {
         set: &'static Set<S>,
         call: Call,
         mut deadline: Deadline,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         if call.out.at.is_null() {
-            return Err(Errno(libc::EFAULT));
+            return Err(Failure::BadAddress);
         }
         let mut vain = 0;
         let mut may_spin = true;
@@ -279,14 +279,14 @@ impl<S: Source> Registry<S> {
         call: Call,
         sleep: &Sleep,
         seen: Seen,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         // A handler ran while we were looking and spinning. As in the kernel, what is ready counts
         // more.
         let interrupted = !matches!(seen.since(), Since::Nothing);
         let result = call.sleep(if interrupted { Some(Duration::ZERO) } else { sleep.nap });
         set.sleepers.fetch_sub(1, Ordering::SeqCst);
         match self.digest(set, call, sleep, result?)? {
-            0 if interrupted => Err(Errno::INTR),
+            0 if interrupted => Err(Failure::Interrupted),
             n => Ok(n),
         }
     }
@@ -301,7 +301,7 @@ impl<S: Source> Registry<S> {
         call: Call,
         waits: bool,
         may_spin: bool,
-    ) -> Option<Result<usize, Errno>> {
+    ) -> Option<Result<usize, Failure>> {
         if !(waits && self.collected_lately()) {
             self.collect(set);
         }
@@ -374,10 +374,10 @@ impl<S: Source> Registry<S> {
         call: Call,
         sleep: &Sleep,
         n: usize,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failure> {
         let found = self.enter(set, |state| {
             if state.life != sleep.life {
-                return Err(Errno::BADF);
+                return Err(Failure::BadDescriptor);
             }
             // The sleep has asked the kernel.
             state.asked = sys::ticks();

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::calls::{CALLS, Call, GET_CORE, NAME, Need, ROOM, ROOM_BYTES, SET_CORE};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::sys::{self, PAGE_SIZE, errand, small_file};
 
 /// By which system call the process is made: one that was seen to be allowed.
@@ -124,7 +124,9 @@ fn try_from_first(by: By, report: &Report) -> Outcome {
         let at = report.at.load(Ordering::Relaxed) as usize;
         match made {
             Ok(()) => {}
-            Err(Errno(libc::EPERM | libc::EACCES | libc::ENOSYS)) => return Outcome::NoProcess,
+            Err(Failure::NotPermitted | Failure::Denied | Failure::NoSuchCall) => {
+                return Outcome::NoProcess;
+            }
             Err(_) => return Outcome::Unknown,
         }
         let Some(call) = CALLS.get(at) else { return Outcome::Passed(deadly) };
@@ -138,21 +140,21 @@ fn try_from_first(by: By, report: &Report) -> Outcome {
     }
 }
 
-fn try_rest(by: By, report: &Report) -> Result<(), Errno> {
+fn try_rest(by: By, report: &Report) -> Result<(), Failure> {
     let sharing = if dies_alone() { libc::CLONE_VM } else { 0 };
     report.at.store(0, Ordering::Relaxed);
     let argument = core::ptr::from_ref(report).cast_mut().cast::<c_void>();
     // SAFETY: outcome() calls this inside both; the argument is a report.
     let made = unsafe {
         match by {
-            By::Fork => Err(Errno(libc::ENOSYS)),
+            By::Fork => Err(Failure::NoSuchCall),
             By::Thread => errand::run_as_threads(sharing, make_calls, argument),
         }
     };
     let pid = match made {
         // As the library of C does.
         // SAFETY: as above.
-        Err(Errno(libc::ENOSYS)) => unsafe { errand::run(sharing, make_calls, argument) }?,
+        Err(Failure::NoSuchCall) => unsafe { errand::run(sharing, make_calls, argument) }?,
         other => other?,
     };
     // Where the filter kills for the wait itself, what is left stays until this process ends.

@@ -32,7 +32,7 @@ use super::staging::{Piece, Staging};
 use super::{CmError, ffi, gate, memory_limit};
 use crate::device::shm::copy::{CopyHint, out_of_window};
 use crate::device::{Completion, MemoryError, PostError, QueuePair};
-use crate::errno::Errno;
+use crate::failure::Failure;
 use crate::proto::control::Mode;
 use crate::wire::sge::Sge;
 use crate::wire::word::Word;
@@ -180,16 +180,16 @@ impl Queues {
 }
 
 /// What a refusal to pin `needed` bytes means.
-fn unpinned(e: Errno, needed: u64) -> CmError {
+fn unpinned(e: Failure, needed: u64) -> CmError {
     match memory_limit(needed) {
-        Some(missing) if e == Errno::NOMEM => missing.into(),
+        Some(missing) if e == Failure::NoMemory => missing.into(),
         _ => CmError::Os(e),
     }
 }
 
 impl RdmaPair {
     pub(super) fn new(id: Arc<Identifier>, params: &PairParams) -> Result<Self, CmError> {
-        let device = id.device()?.ok_or(CmError::Os(Errno::NOTCONN))?;
+        let device = id.device()?.ok_or(CmError::Os(Failure::NotConnected))?;
         let Queues { send_queue, receive_queue, spare } = Queues::of(params, device);
         let receives = u32::from(receive_queue) + u32::from(spare);
         // A ring of no lines could carry nothing where there is no inline data.
@@ -353,7 +353,7 @@ impl RdmaPair {
     fn disconnect(&mut self) {
         if !self.disconnected {
             let told = self.id.disconnect();
-            self.disconnected = told != Err(CmError::Os(Errno::AGAIN));
+            self.disconnected = told != Err(CmError::Os(Failure::Blocked));
         }
     }
 
@@ -394,8 +394,8 @@ impl QueuePair for RdmaPair {
 
     unsafe fn expose(&mut self, at: *mut u8, len: u32) -> Result<Sge, MemoryError> {
         // SAFETY: the caller's promise is the same, and `exposed` goes with the pair.
-        let exposed = unsafe { Exposed::new(&self.domain, at, len) }.map_err(|e| match e.0 {
-            libc::EFAULT | libc::EINVAL => MemoryError::Range,
+        let exposed = unsafe { Exposed::new(&self.domain, at, len) }.map_err(|e| match e {
+            Failure::BadAddress | Failure::Invalid => MemoryError::Range,
             _ => MemoryError::Exhausted,
         })?;
         let name = exposed.name();

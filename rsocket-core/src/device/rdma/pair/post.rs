@@ -7,6 +7,7 @@ use super::{Life, Pending, RdmaPair, SLOT};
 use crate::device::rdma::ffi;
 use crate::device::rdma::staging::Piece;
 use crate::device::{HALF, PostError};
+use crate::failure::Failure;
 use crate::proto::control::Mode;
 use crate::wire::sge::Sge;
 use crate::wire::word::Word;
@@ -313,7 +314,9 @@ impl RdmaPair {
         // SAFETY: the queue pair is alive, and the chain as above.
         match unsafe { ffi::post_send(self.qp, chain) } {
             Ok(()) => Ok(()),
-            Err(refused) if refused.errno == libc::ENOMEM && !refused.torn => Err(PostError::Full),
+            Err(refused) if refused.why == Failure::NoMemory && !refused.torn => {
+                Err(PostError::Full)
+            }
             Err(_) => {
                 self.life = Life::Broken;
                 Err(PostError::Ended)

@@ -9,12 +9,12 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use crossbeam_utils::CachePadded;
-use rustix::io::Errno as KernelErrno;
 use rustix::net::SendFlags;
 
 use super::super::netns;
 use super::super::waiter_slot::WAKER;
 use super::{address, front};
+use crate::failure::Failure;
 use crate::stats::{self, Counter};
 use crate::sync::lock::OwnedLock;
 use crate::sync::thread;
@@ -166,7 +166,7 @@ fn adopt(id: u64, event: OwnedFd) {
 }
 
 /// What is said by a socket that is connected to a waker.
-type Say = fn(BorrowedFd<'_>) -> Result<(), KernelErrno>;
+type Say = fn(BorrowedFd<'_>) -> Result<(), Failure>;
 
 /// By a connected socket, old or new.
 fn by_socket(id: u64, say: Say) -> Woke {
@@ -267,8 +267,8 @@ fn anew(shard: &Shard, id: u64, say: Say) -> Woke {
 }
 
 /// What a connected socket never answers.
-fn is_another(e: KernelErrno) -> bool {
-    matches!(e, KernelErrno::BADF | KernelErrno::NOTSOCK | KernelErrno::NOTCONN)
+fn is_another(e: Failure) -> bool {
+    matches!(e, Failure::BadDescriptor | Failure::NotASocket | Failure::NotConnected)
 }
 
 /// Keeps a way, in this place or in one that is free, or else in the next one's that nobody uses.
@@ -335,37 +335,32 @@ fn connected(id: u64) -> Result<OwnedFd, Woke> {
         Ok(()) => Ok(socket),
         Err(e) => {
             close(socket);
-            Err(answer(Err(e)))
+            Err(answer(Err(e.into())))
         }
     }
 }
 
 /// A plain write to a datagram socket raises no SIGPIPE, and the socket is non-blocking.
-fn send(socket: BorrowedFd<'_>) -> Result<(), KernelErrno> {
+fn send(socket: BorrowedFd<'_>) -> Result<(), Failure> {
     send_by(|| rustix::io::write(socket, RING))
 }
 
-pub(super) fn send_by(once: impl Fn() -> Result<usize, KernelErrno>) -> Result<(), KernelErrno> {
+pub(super) fn send_by(once: impl Fn() -> rustix::io::Result<usize>) -> Result<(), Failure> {
     loop {
-        return match once() {
+        return match once().map_err(Failure::from) {
             // A full queue: the waker has been woken, and nobody has looked yet.
-            Ok(_) | Err(KernelErrno::AGAIN | KernelErrno::NOBUFS) => Ok(()),
-            Err(KernelErrno::INTR) => continue,
+            Ok(_) | Err(Failure::Blocked | Failure::NoBuffers) => Ok(()),
+            Err(Failure::Interrupted) => continue,
             Err(e) => Err(e),
         };
     }
 }
 
-pub(super) fn answer(sent: Result<(), KernelErrno>) -> Woke {
+pub(super) fn answer(sent: Result<(), Failure>) -> Woke {
     match sent {
         Ok(()) => Woke::Yes,
-        Err(
-            KernelErrno::CONNREFUSED
-            | KernelErrno::NOENT
-            | KernelErrno::CONNRESET
-            | KernelErrno::PIPE,
-        ) => Woke::Gone,
-        Err(KernelErrno::PERM | KernelErrno::ACCESS) => Woke::Forbidden,
+        Err(Failure::Refused | Failure::Missing | Failure::Reset | Failure::Ended) => Woke::Gone,
+        Err(Failure::NotPermitted | Failure::Denied) => Woke::Forbidden,
         Err(_) => Woke::Failed,
     }
 }
