@@ -151,47 +151,49 @@ fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
 /// over.
 #[cold]
 fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
-    let errno = sys::errno();
-    if let Some(held) = PairingGuard::try_take(s) {
-        let fd = fd.unwrap_or_else(|| fork_group::descriptor(id));
-        let done = match s.phase() {
-            // In fork mode it may leave TCP another way, which is decided under the same lock.
-            _ if fd < 0 || s.has(flag::UNDECIDED) => Ok(()),
-            Phase::Young => begin(id, &held, fd),
-            Phase::Offered => greet(id, &held, fd),
-            Phase::Greeted => answer(id, &held, fd, None),
-            Phase::HelloSent => finish(id, &held, fd),
-            Phase::Paired | Phase::Refused | Phase::Unconnected | Phase::Dialling => Ok(()),
-        };
-        match done {
-            Ok(()) => {}
-            Err(reason)
-                if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(&held, reason) => {}
-            Err(Reason::OfferLapsed)
-                if is_handed_over(s) && begin_again(&held, Reason::OfferLapsed) =>
+    sys::keeping_errno(|| {
+        if let Some(held) = PairingGuard::try_take(s) {
+            let fd = fd.unwrap_or_else(|| fork_group::descriptor(id));
+            let done = match s.phase() {
+                // In fork mode it may leave TCP another way, which is decided under the same lock.
+                _ if fd < 0 || s.has(flag::UNDECIDED) => Ok(()),
+                Phase::Young => begin(id, &held, fd),
+                Phase::Offered => greet(id, &held, fd),
+                Phase::Greeted => answer(id, &held, fd, None),
+                Phase::HelloSent => finish(id, &held, fd),
+                Phase::Paired | Phase::Refused | Phase::Unconnected | Phase::Dialling => Ok(()),
+            };
+            match done {
+                Ok(()) => {}
+                Err(reason)
+                    if s.has(flag::STRICT) && may_pass(s, reason) && begin_again(&held, reason) => {
+                }
+                Err(Reason::OfferLapsed)
+                    if is_handed_over(s) && begin_again(&held, Reason::OfferLapsed) =>
+                {
+                    let _ = later(s);
+                }
+                Err(reason) => give_up(&held, reason),
+            }
+            let phase = s.phase();
+            if fd >= 0 && (matches!(phase, Phase::Paired | Phase::Refused) || cause::is_in_vain(s))
             {
-                let _ = later(s);
+                live_segment::enter(id, s, fd);
+                live_segment::name_pair(s, link::common(s));
             }
-            Err(reason) => give_up(&held, reason),
-        }
-        let phase = s.phase();
-        if fd >= 0 && (matches!(phase, Phase::Paired | Phase::Refused) || cause::is_in_vain(s)) {
-            live_segment::enter(id, s, fd);
-            live_segment::name_pair(s, link::common(s));
-        }
-        drop(held);
-        match phase {
-            // What stands beside a bridge was not paired here, so that no descriptor is needed.
-            Phase::Paired => switch::slowly(id, s, -1),
-            // Whoever waited for it to attach has waited in vain.
-            Phase::Refused if s.has(flag::STRICT) => {
-                s.next_epoch();
-                crate::conn::listeners::mode_changed(id);
+            drop(held);
+            match phase {
+                // What stands beside a bridge was not paired here, so that no descriptor is needed.
+                Phase::Paired => switch::slowly(id, s, -1),
+                // Whoever waited for it to attach has waited in vain.
+                Phase::Refused if s.has(flag::STRICT) => {
+                    s.next_epoch();
+                    crate::conn::listeners::mode_changed(id);
+                }
+                _ => {}
             }
-            _ => {}
         }
-    }
-    sys::set_errno(errno);
+    });
 }
 
 /// A connection that has no TCP to stay on has waited for its peer in vain; said once for each such

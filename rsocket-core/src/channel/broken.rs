@@ -58,13 +58,13 @@ pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
 /// not look like one that has ended.
 #[cold]
 fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
-    let errno = crate::sys::errno();
-    s.set(flag::BROKEN | flag::PEER_GONE);
-    s.set_receive_mode(ReceiveMode::Asked);
-    s.set_send_mode(SendMode::Asked);
-    break_connection(s, fd, reason);
-    crate::conn::listeners::mode_changed(id);
-    crate::sys::set_errno(errno);
+    crate::sys::keeping_errno(|| {
+        s.set(flag::BROKEN | flag::PEER_GONE);
+        s.set_receive_mode(ReceiveMode::Asked);
+        s.set_send_mode(SendMode::Asked);
+        break_connection(s, fd, reason);
+        crate::conn::listeners::mode_changed(id);
+    });
 }
 
 /// What the window still has has nowhere to go: a stream that was cut short must not look like one

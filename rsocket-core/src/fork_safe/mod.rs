@@ -105,17 +105,17 @@ pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
         return false;
     }
     let Some(held) = PairingGuard::try_take(s) else { return false };
-    let errno = sys::errno();
-    let mut moved = false;
-    while s.has(flag::UNDECIDED) && step(id, &held, fd, what) {
-        moved = true;
-    }
-    drop(held);
-    if moved {
-        s.next_epoch();
-        crate::conn::listeners::mode_changed(id);
-    }
-    sys::set_errno(errno);
+    sys::keeping_errno(|| {
+        let mut moved = false;
+        while s.has(flag::UNDECIDED) && step(id, &held, fd, what) {
+            moved = true;
+        }
+        drop(held);
+        if moved {
+            s.next_epoch();
+            crate::conn::listeners::mode_changed(id);
+        }
+    });
     !s.has(flag::UNDECIDED)
 }
 

@@ -31,11 +31,11 @@ pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
 
 fn go_back(id: SlotId, fd: RawFd, reason: Reason, scope: Scope) {
     if let Some(s) = fork_group::slot(id) {
-        let errno = sys::errno();
-        if s.has(flag::UNDECIDED) {
-            fork_safe::insist(id, s, fd);
-        }
-        detach::refuse(id, s, fd, reason, scope);
-        sys::set_errno(errno);
+        sys::keeping_errno(|| {
+            if s.has(flag::UNDECIDED) {
+                fork_safe::insist(id, s, fd);
+            }
+            detach::refuse(id, s, fd, reason, scope);
+        });
     }
 }

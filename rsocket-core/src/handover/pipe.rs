@@ -72,7 +72,6 @@ impl Pipe {
     /// `call` with `RWF_NOWAIT`, which kernels before 6.4 do not know for pipes: there it is as
     /// much as goes without waiting as long as nobody else uses the same end.
     fn at_once(self, call: i64, at: *mut u8, len: usize, events: i16) -> Result<usize, Failure> {
-        let errno = sys::errno();
         let step = |len: usize, flags: i32| {
             let place = libc::iovec { iov_base: at.cast(), iov_len: len };
             // SAFETY: the callers' memory: `len` bytes of the channel, or of a buffer of theirs. No
@@ -82,12 +81,12 @@ impl Pipe {
             };
             usize::try_from(n).map_err(|_| Failure::last())
         };
-        let mut done = step(len, libc::RWF_NOWAIT);
-        if done == Err(Failure::Unsupported) {
-            done = self.ready(events, false).and_then(|()| step(len.min(PIPE_BUF), 0));
-        }
-        sys::set_errno(errno);
-        done
+        sys::keeping_errno(|| match step(len, libc::RWF_NOWAIT) {
+            Err(Failure::Unsupported) => {
+                self.ready(events, false).and_then(|()| step(len.min(PIPE_BUF), 0))
+            }
+            done => done,
+        })
     }
 
     /// All of what was taken from the stream already.

@@ -53,16 +53,16 @@ pub fn fork_prepare() {
     if !held::any() {
         return;
     }
-    let errno = sys::errno();
-    stack::on_own(|| {
-        fork_group::each_local(|id, s| {
-            let alone = s.phase() == Phase::Offered && !s.has(flag::RSOCKET);
-            if is_unfinished(s) && (alone || !s.has(flag::STRICT)) {
-                conclude(id, s, fork_group::descriptor(id));
-            }
+    sys::keeping_errno(|| {
+        stack::on_own(|| {
+            fork_group::each_local(|id, s| {
+                let alone = s.phase() == Phase::Offered && !s.has(flag::RSOCKET);
+                if is_unfinished(s) && (alone || !s.has(flag::STRICT)) {
+                    conclude(id, s, fork_group::descriptor(id));
+                }
+            });
         });
     });
-    sys::set_errno(errno);
 }
 
 fn is_unfinished(s: &Slot) -> bool {

@@ -149,10 +149,9 @@ pub(super) fn fill(
 /// cannot be said without waiting.
 fn read(to: *mut u8, len: usize, file: RawFd, at: u64) -> Option<usize> {
     let place = libc::iovec { iov_base: to.cast(), iov_len: len };
-    let errno = sys::errno();
     // SAFETY: the window has `len` bytes at `to` (Reservation::fill_by), which are the sender's to
     // write until it publishes them. The call is no cancellation point, and does not wait.
-    let n = unsafe {
+    let call = || unsafe {
         libc::syscall(
             libc::SYS_preadv2,
             file,
@@ -164,6 +163,6 @@ fn read(to: *mut u8, len: usize, file: RawFd, at: u64) -> Option<usize> {
         )
     };
     // That the file cannot say is no error of the program's call.
-    sys::set_errno(errno);
+    let n = sys::keeping_errno(call);
     usize::try_from(n).ok()
 }

@@ -224,9 +224,9 @@ pub fn closing(id: SlotId, fd: RawFd) {
             }
         }
         Left::Nobody => {
-            let errno = sys::errno();
-            stack::on_own(|| end(id, s, fd));
-            sys::set_errno(errno);
+            sys::keeping_errno(|| {
+                stack::on_own(|| end(id, s, fd));
+            });
         }
     }
 }

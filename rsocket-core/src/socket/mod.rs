@@ -208,9 +208,9 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
 #[inline]
 pub fn waits_on_listener(id: SlotId, fd: RawFd) {
     if reach::possible() {
-        let errno = sys::errno();
-        bridge::tcp_anchored::wait_for_peers(id, fd);
-        sys::set_errno(errno);
+        sys::keeping_errno(|| {
+            bridge::tcp_anchored::wait_for_peers(id, fd);
+        });
     }
 }
 

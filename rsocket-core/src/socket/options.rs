@@ -94,9 +94,7 @@ pub fn heeded(fd: RawFd, flags: i32) -> i32 {
 /// Whether the kernel may send from the program's buffers. Preserves `errno`.
 #[cold]
 fn may_borrow(fd: RawFd) -> bool {
-    let errno = sys::errno();
-    let asked = kernel::integer(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY);
-    sys::set_errno(errno);
+    let asked = sys::keeping_errno(|| kernel::integer(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY));
     // Where it does not say, the kernel is left to the call itself.
     asked != Some(0)
 }

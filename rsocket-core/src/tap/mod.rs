@@ -107,22 +107,22 @@ pub fn moved(id: SlotId, s: &Slot, received: bool, list: &[libc::iovec], n: usiz
     if FD.load(Ordering::Relaxed) < 0 || sandbox::inside() {
         return;
     }
-    let errno = sys::errno();
-    if let Some(stream) = stream(id) {
-        begin(stream, id, s);
-        let mut left = n;
-        let mut rest = Rest { list, skip: 0 };
-        while left > 0 {
-            let (pieces, count, len) = rest.next(left.min(MOST));
-            if len == 0 {
-                break;
+    sys::keeping_errno(|| {
+        if let Some(stream) = stream(id) {
+            begin(stream, id, s);
+            let mut left = n;
+            let mut rest = Rest { list, skip: 0 };
+            while left > 0 {
+                let (pieces, count, len) = rest.next(left.min(MOST));
+                if len == 0 {
+                    break;
+                }
+                left -= len;
+                let Some(pieces) = pieces.get(..count) else { break };
+                write(stream, received, tcp::ACK | tcp::PSH, pieces, len);
             }
-            left -= len;
-            let Some(pieces) = pieces.get(..count) else { break };
-            write(stream, received, tcp::ACK | tcp::PSH, pieces, len);
         }
-    }
-    sys::set_errno(errno);
+    });
 }
 
 /// The last owner closes the connection.

@@ -370,12 +370,12 @@ fn take_back(_held: &CallsGuard, id: SlotId) -> Option<RawFd> {
 }
 
 fn close(id: SlotId, fd: RawFd) {
-    let errno = sys::errno();
-    if let Some(closing) = CLOSING.get() {
-        closing(id, fd);
-    }
-    sys::close_private(fd);
-    sys::set_errno(errno);
+    sys::keeping_errno(|| {
+        if let Some(closing) = CLOSING.get() {
+            closing(id, fd);
+        }
+        sys::close_private(fd);
+    });
 }
 
 /// By which descriptor a call that has slept goes on: the program's own, or what was lent for it.
