@@ -165,7 +165,10 @@ pub(super) fn let_go(field: &mut c_int) {
 /// The calling thread's error number as the library left it.
 pub(super) fn last_error() -> Failure {
     // A library that failed without saying why.
-    if sys::errno() == 0 { Failure::Device } else { Failure::last() }
+    match Failure::last() {
+        e if e.code() == 0 => Failure::Device,
+        e => e,
+    }
 }
 
 #[cfg(test)]

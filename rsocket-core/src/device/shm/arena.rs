@@ -47,9 +47,9 @@ pub enum OpenError {
     Kernel(Failure),
 }
 
-impl From<rustix::io::Errno> for OpenError {
-    fn from(e: rustix::io::Errno) -> Self {
-        Self::Kernel(e.into())
+impl From<Failure> for OpenError {
+    fn from(e: Failure) -> Self {
+        Self::Kernel(e)
     }
 }
 
@@ -239,13 +239,14 @@ impl Arena {
 /// The size of what a peer sent, which cannot change any more.
 pub(super) fn sealed_size(fd: BorrowedFd<'_>) -> Result<usize, OpenError> {
     let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| OpenError::NotMemfd)?;
-    if rustix::fs::fstatfs(fd)?.f_type as u64 != TMPFS_MAGIC {
+    if rustix::fs::fstatfs(fd).map_err(Failure::from)?.f_type as u64 != TMPFS_MAGIC {
         return Err(OpenError::NotMemfd);
     }
     if !seals.contains(SEALS) {
         return Err(OpenError::NotSealed);
     }
-    usize::try_from(rustix::fs::fstat(fd)?.st_size).map_err(|_| OpenError::Size)
+    usize::try_from(rustix::fs::fstat(fd).map_err(Failure::from)?.st_size)
+        .map_err(|_| OpenError::Size)
 }
 
 /// A memfd of that size, which nobody can change.
@@ -262,16 +263,17 @@ pub(super) fn sealed(size: usize) -> Result<OwnedFd, Failure> {
 /// A memfd that can be sealed, and that cannot be made executable where the kernel knows of that.
 fn memfd() -> Result<OwnedFd, Failure> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    match rustix::fs::memfd_create(c"rsockets", flags | MemfdFlags::NOEXEC_SEAL) {
+    let made = rustix::fs::memfd_create(c"rsockets", flags | MemfdFlags::NOEXEC_SEAL);
+    match made.map_err(Failure::from) {
         // Before Linux 6.3 the flag is unknown.
-        Err(rustix::io::Errno::INVAL) => Ok(rustix::fs::memfd_create(c"rsockets", flags)?),
-        other => Ok(other?),
+        Err(Failure::Invalid) => Ok(rustix::fs::memfd_create(c"rsockets", flags)?),
+        made => made,
     }
 }
 
 /// Maps the whole, shared, without touching it.
-pub(super) fn map(fd: impl AsFd, size: usize) -> Result<NonNull<u8>, rustix::io::Errno> {
-    sys::unlocked::map(Some(fd.as_fd()), size, MapFlags::SHARED)
+pub(super) fn map(fd: impl AsFd, size: usize) -> Result<NonNull<u8>, Failure> {
+    Ok(sys::unlocked::map(Some(fd.as_fd()), size, MapFlags::SHARED)?)
 }
 
 /// A handle on one window: a copy of plain pointers, valid while its arena stays mapped.
