@@ -38,7 +38,6 @@ pub mod config;
 pub mod conn;
 pub mod datagram;
 pub mod descriptors;
-pub mod device;
 pub mod direct_placement;
 pub mod edge;
 pub mod exec_handover;
@@ -54,17 +53,24 @@ pub mod native;
 pub mod pairing;
 pub mod process;
 pub mod readiness;
-pub mod reason;
 pub mod rules;
 pub mod socket;
-pub mod stats;
 pub mod tap;
 pub mod waiting;
 
-pub use rsocket_host::{address, environment, facts as host, failure, log, probe, seqpacket, sys};
+pub use rsocket_host::{
+    address, environment, facts as host, failure, log, probe, reason, seqpacket, stats, sys,
+};
 pub use rsocket_host::{log_at, log_debug, log_info, log_warn};
 pub use rsocket_wire as wire;
 pub use rsocket_wire::proto;
+
+/// What carries bytes between two ends: the contract, and the devices that keep it.
+pub mod device {
+    pub use rsocket_device::*;
+    pub use rsocket_rdma as rdma;
+    pub use rsocket_shm as shm;
+}
 
 /// What lies below every room: the calling thread, and what threads and processes share.
 pub mod sync {

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
+use rsocket_core::device::copy::CopyHint;
 use rsocket_core::device::shm::arena::Arena;
-use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout::{CREDITS, LARGE, LARGE_ZONE, SEGMENTS, SMALL};
 use rsocket_core::device::shm::waker;

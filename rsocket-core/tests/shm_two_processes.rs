@@ -5,8 +5,8 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rsocket_core::device::copy::CopyHint;
 use rsocket_core::device::shm::arena::{Arena, OpenError};
-use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout::{
     BUFFER_LEN, CONTROL_RING, DATA_RING, HEADER_LEN, PAGE, WINDOW_LEN, arena_len,

@@ -2,13 +2,11 @@
 //!
 //! Inside, a failure is what a caller acts on: [`Failure::Blocked`] is waited out,
 //! [`Failure::Interrupted`] begins again, the rest ends the call. `errno` exists where the kernel
-//! is asked ([`Failure::last`]) and where C is answered ([`Failure::code`]). Must not know who
+//! is asked ([`crate::sys::errno`]) and where C is answered ([`Failure::code`]). Must not know who
 //! failed. Entry point: [`Failure`].
 #![forbid(unsafe_code)]
 
 use core::fmt;
-
-use crate::sys;
 
 macro_rules! failures {
     ($($(#[$meaning:meta])* $name:ident = $number:ident,)*) => {
@@ -151,14 +149,6 @@ failures! {
 /// A number of the kernel's that has no word here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Number(i32);
-
-impl Failure {
-    /// Why the last call of libc's by this thread has failed.
-    #[must_use]
-    pub fn last() -> Self {
-        Self::from_code(sys::errno())
-    }
-}
 
 impl From<rustix::io::Errno> for Failure {
     fn from(e: rustix::io::Errno) -> Self {

@@ -451,6 +451,14 @@ pub fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
+impl Failure {
+    /// Why the last call of libc's by this thread has failed.
+    #[must_use]
+    pub fn last() -> Self {
+        Self::from_code(errno())
+    }
+}
+
 /// Sets the calling thread's `errno`.
 pub fn set_errno(value: i32) {
     // SAFETY: as in errno().

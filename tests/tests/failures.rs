@@ -8,7 +8,14 @@ use std::path::Path;
 use rs_tests::workspace;
 
 /// Rooms that know no number and no `errno`.
-const INSIDE: [&str; 3] = ["rsocket-wire/src", "rsocket-sync/src", "rsocket-core/src"];
+const INSIDE: [&str; 6] = [
+    "rsocket-wire/src",
+    "rsocket-sync/src",
+    "rsocket-device/src",
+    "rsocket-shm/src",
+    "rsocket-rdma/src",
+    "rsocket-core/src",
+];
 
 /// The edge between C and Rust, which both libraries that export C functions share.
 const EDGE: &str = "rsocket-core/src/edge.rs";

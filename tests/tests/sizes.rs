@@ -15,11 +15,14 @@ const PARAMETERS: usize = 5;
 /// Lines of a file, its unit tests included.
 const FILE: usize = 600;
 
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 12] = [
     "rsocket-wire",
     "rsocket-stats",
     "rsocket-host",
     "rsocket-sync",
+    "rsocket-device",
+    "rsocket-shm",
+    "rsocket-rdma",
     "rsocket-core",
     "rsocket-capi",
     "rspreload",

@@ -12,6 +12,7 @@ use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel;
 use crate::failure::Failure;
+use crate::sync::stack;
 use crate::sys;
 
 /// A window whose both sides are in this process.
@@ -32,7 +33,7 @@ pub(crate) fn enter(
     flags: u32,
 ) -> Result<(), Failure> {
     s.set(flags | flag::BRIDGED);
-    link::start(id, s, (record, window), 0, channel::Beyond::Bridge)
+    stack::on_own(|| link::start(id, s, (record, window), 0, channel::Beyond::Bridge))
         .map_err(|_| Failure::NoMemory)?;
     s.set_phase(Phase::Paired);
     s.set_receive_mode(ReceiveMode::Device);

@@ -14,11 +14,11 @@ use super::under::Under;
 use crate::channel::arenas::Claim;
 use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
+use crate::device::copy::CopyHint;
 pub use crate::device::shm::channel::Broken;
 use crate::device::shm::channel::{
     self, Beyond, Next, Receiver, RecvState, Refused, SendState, Sender,
 };
-use crate::device::shm::copy::CopyHint;
 use crate::device::shm::places::Header;
 use crate::reason::Reason;
 use crate::sync::guarded::Own;

@@ -498,9 +498,3 @@ fn recognise(id: &CmId, private: &[u8]) -> Recognised {
     let (ours, theirs) = (SocketAddr::new(ours.ip(), to), SocketAddr::new(theirs.ip(), from));
     remote::recognise(&ours, &theirs, &request.proof)
 }
-
-impl From<CmError> for Failure {
-    fn from(e: CmError) -> Self {
-        e.failure()
-    }
-}

@@ -12,12 +12,12 @@ use std::sync::Mutex;
 use rsocket_core::channel::{guard, handover_state};
 use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::conn::slot::{Slot, flag};
+use rsocket_core::device::copy::CopyHint;
 use rsocket_core::device::shm::channel::buffer_classes::{self, entry};
 use rsocket_core::device::shm::channel::sender::Step;
 use rsocket_core::device::shm::channel::{
     Beyond, Broken, Next, Receiver, RecvState, Refused, SendState, Sender, Taking,
 };
-use rsocket_core::device::shm::copy::CopyHint;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout;
 use rsocket_core::proto::{RecvHalf, RecvParams, SendHalf};
