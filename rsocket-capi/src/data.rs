@@ -3,9 +3,9 @@
 use core::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
-use rsocket_core::edge::{count, iovecs, length, nowhere, one, sent};
-use rsocket_core::failure::Failure;
-use rsocket_core::{native, socket};
+use rsocket_edge::edge::{count, iovecs, length, nowhere, one, sent};
+use rsocket_edge::{native, socket};
+use rsocket_host::failure::Failure;
 
 use crate::{datagram, table};
 
@@ -17,7 +17,7 @@ const SENDING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
 
 fn receive(fd: c_int, to: &[iovec], flags: c_int) -> Result<usize, Failure> {
     let slot = table::rsocket(fd)?;
-    if rsocket_core::datagram::is(slot) {
+    if rsocket_edge::datagram::is(slot) {
         return datagram::receive(slot, fd, to, flags);
     }
     native::before_data(slot)?;
@@ -37,7 +37,7 @@ fn read(fd: c_int, to: &[iovec]) -> Result<usize, Failure> {
 
 fn send(fd: c_int, from: &[iovec], flags: c_int) -> Result<usize, Failure> {
     let slot = table::rsocket(fd)?;
-    if rsocket_core::datagram::is(slot) {
+    if rsocket_edge::datagram::is(slot) {
         return datagram::send(slot, fd, from, flags);
     }
     native::before_data(slot)?;

@@ -3,10 +3,11 @@
 use core::ffi::c_int;
 
 use libc::{iovec, msghdr, sockaddr, socklen_t};
-use rsocket_core::address::SockAddr;
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::datagram::{self, receive::Received};
-use rsocket_core::failure::Failure;
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::datagram;
+use rsocket_edge::datagram::receive::Received;
+use rsocket_host::address::SockAddr;
+use rsocket_host::failure::Failure;
 
 use crate::table;
 

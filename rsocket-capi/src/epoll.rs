@@ -1,5 +1,5 @@
 //! repoll_create, repoll_ctl, repoll_wait: what epoll(7) is, over rsockets and any other
-//! descriptors together. What a set is stands in `rsocket_core::readiness::epoll`.
+//! descriptors together. What a set is stands in `rsocket_edge::readiness::epoll`.
 //!
 //! The set is a kernel epoll object, made, changed and waited on through libc: where the preload
 //! library is loaded too, it answers for the sockets of its own among the members.
@@ -7,11 +7,12 @@
 use core::ffi::c_int;
 
 use libc::{epoll_event, sigset_t, timespec};
-use rsocket_core::descriptors::{self, Entry};
-use rsocket_core::edge::{done, fail, millis, small};
-use rsocket_core::failure::Failure;
-use rsocket_core::readiness;
-use rsocket_core::readiness::epoll::{Change, Wait};
+use rsocket_edge::descriptors;
+use rsocket_edge::descriptors::Entry;
+use rsocket_edge::edge::{done, fail, millis, small};
+use rsocket_edge::readiness;
+use rsocket_edge::readiness::epoll::{Change, Wait};
+use rsocket_host::failure::Failure;
 
 use crate::init;
 

@@ -1,9 +1,11 @@
 //! What happens when the library is loaded and unloaded. Nothing here is needed for calls to be
 //! right: they may come earlier, from another library's constructor.
 
-use rsocket_core::config::policy;
-use rsocket_core::socket::{self, settings};
-use rsocket_core::{environment, process, readiness};
+use rsocket_edge::config::policy;
+use rsocket_edge::socket;
+use rsocket_edge::socket::settings;
+use rsocket_edge::{process, readiness};
+use rsocket_host::environment;
 
 // Not in unit tests, which need their panic messages.
 #[cfg(not(test))]

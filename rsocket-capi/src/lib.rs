@@ -1,11 +1,11 @@
 //! librsocket.so: the calls of rsocket(7) for C and C++ (`include/rdma/rsocket.h`), for streams and
 //! datagrams.
 //!
-//! An rsocket is a kernel TCP socket with a slot of `rsocket_core::socket`, and never uses TCP for
-//! data. How two of them meet is `rsocket_core::native`; a datagram rsocket is a UDP socket with a
-//! slot, and `rsocket_core::datagram`; moving bytes and waiting are the same code that the preload
+//! An rsocket is a kernel TCP socket with a slot of `rsocket_edge::socket`, and never uses TCP for
+//! data. How two of them meet is `rsocket_edge::native`; a datagram rsocket is a UDP socket with a
+//! slot, and `rsocket_edge::datagram`; moving bytes and waiting are the same code that the preload
 //! library runs. So the modules here only translate: a descriptor to a slot ([`table`]), C's
-//! arguments and results (`rsocket_core::edge`), options to who knows them.
+//! arguments and results (`rsocket_edge::edge`), options to who knows them.
 //!
 //! - [`name`]: rsocket, rbind, rlisten, raccept, rconnect, rshutdown, rclose, rgetpeername,
 //!   rgetsockname

@@ -4,12 +4,13 @@ use core::ffi::c_int;
 use std::os::fd::IntoRawFd;
 
 use libc::{sockaddr, socklen_t};
-use rsocket_core::address::SockAddr;
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::descriptors::{self, Entry};
-use rsocket_core::edge::done;
-use rsocket_core::failure::Failure;
-use rsocket_core::{native, socket};
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::descriptors;
+use rsocket_edge::descriptors::Entry;
+use rsocket_edge::edge::done;
+use rsocket_edge::{native, socket};
+use rsocket_host::address::SockAddr;
+use rsocket_host::failure::Failure;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::{datagram, epoll, init, table};
@@ -53,7 +54,7 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Failure> {
 }
 
 fn ready_for_datagrams(fd: c_int, slot: SlotId, datagrams: bool) -> Result<(), Failure> {
-    let made = if datagrams { rsocket_core::datagram::created(slot, fd) } else { Ok(()) };
+    let made = if datagrams { rsocket_edge::datagram::created(slot, fd) } else { Ok(()) };
     if made.is_err() {
         descriptors::let_go(fd, descriptors::forget(fd), fd);
     }

@@ -7,17 +7,19 @@
 use core::ffi::{c_int, c_long, c_void};
 
 use libc::socklen_t;
-use rsocket_core::config::sizes::Size;
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::conn::timers;
-use rsocket_core::descriptors::{self, Entry};
-use rsocket_core::edge::{done, fail, nowhere};
-use rsocket_core::failure::Failure;
-use rsocket_core::socket::options::harmless;
-use rsocket_core::{native, socket, sys};
+use rsocket_edge::config::sizes::Size;
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::conn::timers;
+use rsocket_edge::descriptors;
+use rsocket_edge::descriptors::Entry;
+use rsocket_edge::edge::{done, fail, nowhere};
+use rsocket_edge::socket::options::harmless;
+use rsocket_edge::{native, socket};
+use rsocket_host::failure::Failure;
+use rsocket_host::sys;
 
 use crate::{datagram, epoll, table};
-use rsocket_core::socket::timing;
+use rsocket_edge::socket::timing;
 
 const SOL_RDMA: c_int = 0x10000;
 const RDMA_SQSIZE: c_int = 0;

@@ -3,11 +3,12 @@
 use core::ffi::{c_int, c_void};
 
 use libc::{off_t, size_t};
-use rsocket_core::edge::{done, fail, one, sent};
-use rsocket_core::failure::Failure;
+use rsocket_edge::edge::{done, fail, one, sent};
+use rsocket_host::failure::Failure;
 
 use crate::table;
-use rsocket_core::iomap::{self, Memory};
+use rsocket_edge::iomap;
+use rsocket_edge::iomap::Memory;
 
 /// Flags of `riowrite` that mean something here.
 const WRITING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

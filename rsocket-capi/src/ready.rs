@@ -4,10 +4,11 @@ use core::ffi::c_int;
 use core::time::Duration;
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
-use rsocket_core::edge::{done, leave_rest, micros, millis, nowhere, small};
-use rsocket_core::failure::Failure;
-use rsocket_core::readiness::select::Sets;
-use rsocket_core::{descriptors, readiness, sys};
+use rsocket_edge::edge::{done, leave_rest, micros, millis, nowhere, small};
+use rsocket_edge::readiness::select::Sets;
+use rsocket_edge::{descriptors, readiness};
+use rsocket_host::failure::Failure;
+use rsocket_host::sys;
 
 /// # Safety
 /// `list` is null or points to `n` entries.

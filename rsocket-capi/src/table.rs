@@ -2,10 +2,11 @@
 
 use core::ffi::c_int;
 
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::descriptors::{self, Entry};
-use rsocket_core::failure::Failure;
-use rsocket_core::native;
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::descriptors;
+use rsocket_edge::descriptors::Entry;
+use rsocket_edge::native;
+use rsocket_host::failure::Failure;
 
 /// An rsocket of any kind.
 ///

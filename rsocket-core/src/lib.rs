@@ -21,9 +21,8 @@
 //! Beside them: [`config`], [`libdir`] (`$LIB`), [`stats`], [`live_segment`] (what `rsstat` shows),
 //! [`tap`] (packets for Wireshark).
 //!
-//! Shared by the libraries that export C functions, and used by nothing else in here:
-//! [`descriptors`] (what each number stands for), [`edge`] (return values and `errno`), [`process`]
-//! (forks and the end).
+//! For the libraries that export C functions: [`descriptors`] (what each number stands for),
+//! [`process`] (forks and the end). They see of all this what the crate rsocket-edge names.
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(
@@ -39,7 +38,6 @@ pub mod conn;
 pub mod datagram;
 pub mod descriptors;
 pub mod direct_placement;
-pub mod edge;
 pub mod exec_handover;
 pub mod fork_safe;
 #[cfg(fuzzing)]

@@ -10,12 +10,13 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{sa_family_t, sockaddr, socklen_t};
-use rsocket_core::config::policy::{sandboxed, seccomp};
-use rsocket_core::environment::variable;
-use rsocket_core::host::filter;
-use rsocket_core::host::trial::Seccomp;
-use rsocket_core::socket::{self, adopted};
-use rsocket_core::sys::sandbox;
+use rsocket_edge::config::policy::{sandboxed, seccomp};
+use rsocket_edge::socket;
+use rsocket_edge::socket::adopted;
+use rsocket_host::environment::variable;
+use rsocket_host::facts::filter;
+use rsocket_host::facts::trial::Seccomp;
+use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::policy;

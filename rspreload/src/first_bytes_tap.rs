@@ -3,7 +3,7 @@
 //! A process that enters a sandbox leaves its connections to the kernel and forgets them; its
 //! siblings may attach one of them when it has ended (sshd after the log-in). Between hosts the
 //! two ends then know each other by the first bytes that they have seen
-//! ([`rsocket_core::socket::fingerprint_bytes`]), of which the sandboxed process has moved some. So
+//! ([`rsocket_edge::socket::fingerprint_bytes`]), of which the sandboxed process has moved some. So
 //! there the next definitions of `read` and `write` are replaced by these, which look at what was
 //! moved: in memory, without a system call. Bytes that go by other calls are missing, which makes
 //! the ends strangers, and the connection TCP's.
@@ -15,8 +15,8 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use libc::{size_t, ssize_t};
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::socket;
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::socket;
 
 use crate::edge::one;
 use crate::real;

@@ -1,5 +1,5 @@
 //! The program's signal handlers. libc is given [`entered`] in place of each, which asks
-//! `rsocket_core::sync::signals` and then jumps to the program's own: that runs on the same frame,
+//! `rsocket_host::signals` and then jumps to the program's own: that runs on the same frame,
 //! with the same arguments, flags and mask, and returns to the kernel's.
 //!
 //! What the program asked for stays with the kernel (mask, `SA_RESTART`, `SA_ONSTACK`, ...); here
@@ -13,8 +13,10 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use rsocket_core::sync::signals::{self, Signal};
-use rsocket_core::sys::{self, sandbox};
+use rsocket_host::signals;
+use rsocket_host::signals::Signal;
+use rsocket_host::sys;
+use rsocket_host::sys::sandbox;
 
 use crate::real;
 

@@ -1,5 +1,5 @@
 //! What happens when the library is loaded and unloaded. The steps around `fork` are
-//! `rsocket_core::process`'s.
+//! `rsocket_edge::process`'s.
 //!
 //! Nothing here is needed for hooks to be right: they may run earlier (from another library's
 //! constructor, or from an allocator that starts up inside the loader) and then look up what they
@@ -8,7 +8,8 @@
 //! configuration is read with the first TCP socket, or if the last program left some
 //! ([`crate::policy`]), or if there are statistics to be written.
 
-use rsocket_core::{environment, exec_handover, process, readiness, socket, sys};
+use rsocket_edge::{exec_handover, process, readiness, socket};
+use rsocket_host::{environment, sys};
 
 use crate::ops::{standard, streams};
 use crate::{adopted, handlers, policy, real, shadow};

@@ -7,7 +7,7 @@
 //! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`calls.txt`
 //!    lists all of them). It is a C function of a few lines without logic of its own; what it does
 //!    stands in [`ops`].
-//! 2. [`shadow`] (`rsocket_core::descriptors`) is asked what descriptor 7 stands for: one relaxed
+//! 2. [`shadow`] (`rsocket_edge::descriptors`) is asked what descriptor 7 stands for: one relaxed
 //!    load from a flat array. Nearly always the answer is "nothing of ours", and the hook jumps to
 //!    the next definition of `read` in the process, through the pointer that [`real`] holds. That
 //!    is the *miss path*: about ten instructions, no lock, no allocation, no system call, right in
@@ -15,14 +15,14 @@
 //! 3. If 7 is one of our TCP connections, `socket::enter_receive` says who does the call.
 //!    `Route::Kernel`: the next `read`, between the enter and the leave call, so that the attach
 //!    machine knows that a thread is inside the kernel. `Route::Device`: `socket::receive`.
-//! 4. The answer becomes a C return value and `errno` in [`edge`] (`rsocket_core::edge`), there and
+//! 4. The answer becomes a C return value and `errno` in [`edge`] (`rsocket_edge::edge`), there and
 //!    nowhere else.
 //!
 //! # What the modules must not know
 //!
 //! `hooks` never sees a queue pair, a lock or a byte of protocol; `shadow` never sees a socket;
 //! `real` sees neither, and `handlers` only the program's signal handlers. What a socket is stands
-//! in `rsocket_core::socket`.
+//! in `rsocket_edge::socket`.
 //!
 //! # Rules of the house (each one was once a hang or a crash)
 //!
@@ -58,4 +58,4 @@ mod room;
 #[cfg(all(target_arch = "x86_64", not(test)))]
 mod unwind;
 
-use rsocket_core::{descriptors as shadow, edge};
+use rsocket_edge::{descriptors as shadow, edge};

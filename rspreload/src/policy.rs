@@ -6,9 +6,9 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-use rsocket_core::environment::{privileged, variable};
-use rsocket_core::rules::Rules;
-use rsocket_core::sync::stack;
+use rsocket_edge::rules::Rules;
+use rsocket_host::environment::{privileged, variable};
+use rsocket_host::stack;
 
 /// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so
 /// that relaxed is enough and nobody waits.
@@ -48,7 +48,7 @@ pub(crate) fn enabled() -> bool {
             let yes = !disabled();
             if yes {
                 stack::on_own(|| {
-                    rsocket_core::socket::settings::resolve(variable);
+                    rsocket_edge::socket::settings::resolve(variable);
                     read_rules();
                 });
             }
@@ -84,10 +84,10 @@ fn read_rules() {
     INET.store(rules.inet, Relaxed);
     INET6.store(rules.inet6, Relaxed);
     if rules.odd_lines > 0 {
-        rsocket_core::log_warn!("preload_config: {} lines mean nothing here", rules.odd_lines);
+        rsocket_host::log_warn!("preload_config: {} lines mean nothing here", rules.odd_lines);
     }
     if !rules.inet || !rules.inet6 {
-        rsocket_core::log_info!(
+        rsocket_host::log_info!(
             "preload_config: IPv4 {}, IPv6 {}",
             if rules.inet { "taken" } else { "left alone" },
             if rules.inet6 { "taken" } else { "left alone" }

@@ -15,12 +15,14 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
-use rsocket_core::channel::link;
-use rsocket_core::descriptors::Entry;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket;
-use rsocket_core::stats::{self, Counter};
-use rsocket_core::sys::{self, sandbox};
+use rsocket_edge::channel::link;
+use rsocket_edge::descriptors::Entry;
+use rsocket_edge::socket;
+use rsocket_host::reason::Reason;
+use rsocket_host::stats;
+use rsocket_host::stats::Counter;
+use rsocket_host::sys;
+use rsocket_host::sys::sandbox;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
@@ -131,7 +133,7 @@ pub(crate) unsafe fn hook_instead_of(address: usize, name: *const c_char) -> Opt
 /// any more.
 pub(crate) fn left(slots: u64) {
     stats::add(Counter::DeepbindLeft, slots);
-    rsocket_core::log_warn!(
+    rsocket_host::log_warn!(
         "a library that was loaded with RTLD_DEEPBIND cannot be followed: nothing attaches any more"
     );
     link::distrust();

@@ -1,13 +1,14 @@
 //! Calls of the program's that make descriptors: where it meets its limit, descriptors of ours give
 //! way.
 //!
-//! Must not know which those are (`rsocket_core::headroom`). Entry points: [`with_room`],
+//! Must not know which those are (`rsocket_edge::headroom`). Entry points: [`with_room`],
 //! [`pointer_with_room`], [`made`].
 
 use core::ffi::c_int;
 
-use rsocket_core::sys::sandbox;
-use rsocket_core::{headroom, sys};
+use rsocket_edge::headroom;
+use rsocket_host::sys;
+use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::shadow;

@@ -12,7 +12,7 @@
 use core::arch::global_asm;
 use core::ffi::{CStr, c_char, c_void};
 
-use rsocket_core::sys;
+use rsocket_host::sys;
 
 /// The function of this name in the process's unwinder: the one that all its libraries see, or,
 /// like the C library does it, libgcc_s. Ends the process if there is none, as nothing could go on.

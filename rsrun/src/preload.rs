@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use rsocket_core::libdir;
+use rsocket_edge::libdir;
 
 /// Beginnings of the names of libraries that must be first.
 const FIRST: [&[u8]; 5] =

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rsocket_core::config::{Config, DIRECTORY, FIELDS};
+use rsocket_edge::config::{Config, DIRECTORY, FIELDS};
 
 use super::arguments::Arguments;
 

@@ -373,8 +373,8 @@ fn the_hooks_use_nothing_that_blocks() {
         "catch_unwind(",
         "println!",
     ];
-    let shared = ["descriptors.rs", "edge.rs", "process.rs"]
-        .map(|f| workspace().join("rsocket-core/src").join(f));
+    let shared = ["core/src/descriptors.rs", "core/src/process.rs", "edge/src/edge.rs"]
+        .map(|f| workspace().join(format!("rsocket-{f}")));
     let own = ["rspreload/src", "rsocket-capi/src"].map(|d| sources(&workspace().join(d)));
     for file in own.into_iter().flatten().chain(shared) {
         let text = std::fs::read_to_string(&file).expect("a source is text");

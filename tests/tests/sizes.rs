@@ -15,7 +15,7 @@ const PARAMETERS: usize = 5;
 /// Lines of a file, its unit tests included.
 const FILE: usize = 600;
 
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "rsocket-wire",
     "rsocket-stats",
     "rsocket-host",
@@ -24,6 +24,7 @@ const CRATES: [&str; 12] = [
     "rsocket-shm",
     "rsocket-rdma",
     "rsocket-core",
+    "rsocket-edge",
     "rsocket-capi",
     "rspreload",
     "rsrun",

@@ -9,10 +9,10 @@ use core::mem::MaybeUninit;
 use super::file::Sent;
 use super::{send, send_file};
 use crate::conn::slot::SlotId;
-use crate::edge::one;
 use crate::failure::Failure;
 use crate::sync::stack;
 use crate::sys;
+use crate::sys::vectors::one;
 
 /// How much is read from the file at a time.
 const PIECE: usize = 16 * 1024;

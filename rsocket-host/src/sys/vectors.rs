@@ -5,6 +5,14 @@ const LOWEST: usize = 65536;
 /// The end of a process's addresses with four levels of page tables.
 const HIGHEST: usize = 1 << 47;
 
+/// One buffer as a scatter list. A length beyond what a call can move is cut, as the kernel cuts
+/// it.
+#[inline]
+#[must_use]
+pub fn one(base: *const core::ffi::c_void, len: usize) -> [libc::iovec; 1] {
+    [libc::iovec { iov_base: base.cast_mut(), iov_len: len.min(0x7fff_f000) }]
+}
+
 /// Walks over a list of buffers.
 pub struct Cursor<'a> {
     vectors: &'a [libc::iovec],

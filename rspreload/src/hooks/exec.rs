@@ -4,7 +4,7 @@
 use core::ffi::{c_char, c_int};
 
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
-use rsocket_core::exec_handover::target::Program;
+use rsocket_edge::exec_handover::target::Program;
 
 use crate::ops::exec::{self as ops, Strings};
 use crate::real;

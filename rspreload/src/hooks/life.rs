@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_uint};
 
 use libc::sigset_t;
-use rsocket_core::sys;
+use rsocket_host::sys;
 
 use crate::ops::life as ops;
 use crate::room::with_room;

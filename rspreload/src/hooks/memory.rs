@@ -2,8 +2,8 @@
 
 use core::ffi::c_int;
 
-use rsocket_core::host::locking;
-use rsocket_core::sys::sandbox;
+use rsocket_host::facts::locking;
+use rsocket_host::sys::sandbox;
 
 use crate::ops::memory as ops;
 use crate::real;

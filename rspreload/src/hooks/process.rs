@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_ulong};
 
-use rsocket_core::process;
+use rsocket_edge::process;
 
 use crate::ops::process as ops;
 use crate::real;

@@ -5,7 +5,7 @@
 use core::ffi::{c_char, c_int, c_long, c_void};
 
 use libc::{FILE, fd_set, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t, timeval};
-use rsocket_core::sys;
+use rsocket_host::sys;
 
 use super::{dup, life, name, option, process, ready, recv, send, stdio};
 use crate::shadow;

@@ -3,8 +3,9 @@
 
 use core::ffi::c_int;
 
-use rsocket_core::failure::Failure;
-use rsocket_core::{readiness, socket, sys};
+use rsocket_edge::{readiness, socket};
+use rsocket_host::failure::Failure;
+use rsocket_host::sys;
 
 use super::exec::meant_for_next;
 use super::life::before_close;

@@ -1,13 +1,13 @@
 //! epoll: sets are tracked from their creation, since what was added before a connection switched
-//! must be known after it. What a set is stands in `rsocket_core::readiness::epoll`.
+//! must be known after it. What a set is stands in `rsocket_edge::readiness::epoll`.
 
 use core::ffi::c_int;
 use core::time::Duration;
 
 use libc::{epoll_event, sigset_t, timespec};
-use rsocket_core::readiness::epoll::{Change, Wait};
-use rsocket_core::reason::Reason;
-use rsocket_core::{readiness, socket};
+use rsocket_edge::readiness::epoll::{Change, Wait};
+use rsocket_edge::{readiness, socket};
+use rsocket_host::reason::Reason;
 
 use super::name::about_to_wait;
 use crate::edge::{fail, keeping_errno, small};

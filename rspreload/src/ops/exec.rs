@@ -1,22 +1,23 @@
 //! Where another program takes over: `exec`, and what starts programs without coming back here.
 //!
 //! A program that will have this library goes on with everything that it inherits
-//! (`rsocket_core::exec_handover`); for any other, what it is meant to use goes back to TCP first.
+//! (`rsocket_edge::exec_handover`); for any other, what it is meant to use goes back to TCP first.
 
 use core::ffi::{c_char, c_int};
 
-use rsocket_core::conn::fork_group;
-use rsocket_core::exec_handover::target::{Program, Verdict, judge};
-use rsocket_core::exec_handover::{self, Will};
-use rsocket_core::host::trial;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket;
-use rsocket_core::sync::thread;
-use rsocket_core::sys::sandbox;
+use rsocket_edge::conn::fork_group;
+use rsocket_edge::exec_handover;
+use rsocket_edge::exec_handover::Will;
+use rsocket_edge::exec_handover::target::{Program, Verdict, judge};
+use rsocket_edge::socket;
+use rsocket_host::facts::trial;
+use rsocket_host::reason::Reason;
+use rsocket_host::sys::sandbox;
+use rsocket_host::thread;
 
 use crate::edge::keeping_errno;
 use crate::{real, shadow};
-use rsocket_core::host::kernel;
+use rsocket_host::facts::kernel;
 
 pub(crate) type Strings = *const *const c_char;
 
@@ -103,7 +104,7 @@ pub(crate) unsafe fn exec(
                 Ok(will) => return Some(will),
                 // A child that has closed all that it has, ours too, leaves nothing behind.
                 Err(_) if !exec_handover::leaves_anything() => {}
-                Err(missing) => rsocket_core::log_warn!(
+                Err(missing) => rsocket_host::log_warn!(
                     "nothing can be passed on to the next program, for want of {missing}: \
                      its connections go back to TCP"
                 ),

@@ -8,10 +8,11 @@
 use core::ffi::c_int;
 
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::failure::Failure;
-use rsocket_core::host::kernel;
-use rsocket_core::socket::{self, Route};
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::socket;
+use rsocket_edge::socket::Route;
+use rsocket_host::facts::kernel;
+use rsocket_host::failure::Failure;
 
 use super::first_packet::no_early_bytes;
 use super::messages::{saw_each, total};

@@ -6,8 +6,8 @@
 use core::ffi::c_int;
 
 use libc::socklen_t;
-use rsocket_core::config::policy;
-use rsocket_core::host::kernel;
+use rsocket_edge::config::policy;
+use rsocket_host::facts::kernel;
 
 use crate::real;
 

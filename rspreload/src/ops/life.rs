@@ -2,10 +2,11 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
-use rsocket_core::failure::Failure;
-use rsocket_core::reason::Reason;
-use rsocket_core::sys::sandbox;
-use rsocket_core::{socket as core_socket, sys};
+use rsocket_edge::socket as core_socket;
+use rsocket_host::failure::Failure;
+use rsocket_host::reason::Reason;
+use rsocket_host::sys;
+use rsocket_host::sys::sandbox;
 
 use super::process::leave_to_kernel;
 use crate::edge::{fail, keeping_errno};

@@ -8,9 +8,10 @@
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::mem::transmute;
 
-use rsocket_core::attach::own_waits;
-use rsocket_core::stats::{self, Counter};
-use rsocket_core::sys::sandbox;
+use rsocket_edge::attach::own_waits;
+use rsocket_host::stats;
+use rsocket_host::stats::Counter;
+use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::{policy, real, rebind};

@@ -1,9 +1,9 @@
 //! `mlockall`: what the program has locked is not to grow by memory of ours that nobody uses.
 //!
-//! Must not know how that is done (`rsocket_core::host::locking`). Its hook is its entry point.
+//! Must not know how that is done (`rsocket_host::facts::locking`). Its hook is its entry point.
 
-use rsocket_core::channel::arenas;
-use rsocket_core::conn::fork_group;
+use rsocket_edge::channel::arenas;
+use rsocket_edge::conn::fork_group;
 
 use crate::edge::keeping_errno;
 

@@ -3,10 +3,10 @@
 use core::ffi::c_int;
 
 use libc::{mmsghdr, msghdr};
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::failure::Failure;
-use rsocket_core::probe::present;
-use rsocket_core::socket;
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::socket;
+use rsocket_host::failure::Failure;
+use rsocket_host::probe::present;
 
 use crate::edge::iovecs;
 

@@ -7,14 +7,15 @@
 use core::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
-use rsocket_core::address::SockAddr;
-use rsocket_core::bridge::native_rdma;
-use rsocket_core::config::policy;
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::failure::Failure;
-use rsocket_core::reason::Reason;
-use rsocket_core::sys::sandbox;
-use rsocket_core::{native, socket, sys};
+use rsocket_edge::bridge::native_rdma;
+use rsocket_edge::config::policy;
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::{native, socket};
+use rsocket_host::address::SockAddr;
+use rsocket_host::failure::Failure;
+use rsocket_host::reason::Reason;
+use rsocket_host::sys;
+use rsocket_host::sys::sandbox;
 
 use super::first_packet;
 use crate::edge::{fail, keeping_errno};

@@ -7,15 +7,16 @@
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 use libc::socklen_t;
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::conn::{handshake, timers};
-use rsocket_core::failure::Failure;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket::options::{
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::conn::{handshake, timers};
+use rsocket_edge::socket::options::{
     Before, changes_sending, harmless, refuse_for, would_change_nothing,
 };
-use rsocket_core::socket::{heard, inq, stamps, urgent};
-use rsocket_core::{native, socket, sys};
+use rsocket_edge::socket::{heard, inq, stamps, urgent};
+use rsocket_edge::{native, socket};
+use rsocket_host::failure::Failure;
+use rsocket_host::reason::Reason;
+use rsocket_host::sys;
 
 use super::dup::alias;
 use super::exec::meant_for_next;
@@ -23,7 +24,7 @@ use crate::edge::{fail, keeping_errno, readable};
 use crate::room::with_room;
 use crate::shadow::Entry;
 use crate::{real, shadow};
-use rsocket_core::socket::timing;
+use rsocket_edge::socket::timing;
 
 /// `SIOCOUTQNSD`: like `SIOCOUTQ`, but only what has not been sent at all.
 const SIOCOUTQNSD: c_ulong = 0x894B;
@@ -98,7 +99,7 @@ fn was_set(fd: c_int, level: c_int, name: c_int) {
             if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) =>
         {
             socket::low_water(slot, fd);
-            rsocket_core::readiness::epoll::said_anew(slot);
+            rsocket_edge::readiness::epoll::said_anew(slot);
         }
         Entry::Connection(_) | Entry::Listener(_)
             if (level, name) == (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) =>

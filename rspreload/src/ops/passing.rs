@@ -1,16 +1,17 @@
 //! Descriptors that travel in messages (`SCM_RIGHTS`), out and in: what the hooks on `sendmsg` and
 //! `recvmsg` do about them.
 //!
-//! Must not know who may go on with what (`rsocket_core::handover::fds_in_flight`). Entry points:
+//! Must not know who may go on with what (`rsocket_edge::handover::fds_in_flight`). Entry points:
 //! [`before_passing`], [`not_passed`], [`came`].
 
 use core::ffi::c_int;
 
 use libc::msghdr;
-use rsocket_core::conn::fork_group;
-use rsocket_core::socket;
-use rsocket_core::socket::adopted::{self, Came};
-use rsocket_core::sys::sandbox;
+use rsocket_edge::conn::fork_group;
+use rsocket_edge::socket;
+use rsocket_edge::socket::adopted;
+use rsocket_edge::socket::adopted::Came;
+use rsocket_host::sys::sandbox;
 
 use crate::edge::{nowhere, readable};
 use crate::shadow::{self, Entry};

@@ -4,8 +4,9 @@
 use core::ffi::c_int;
 
 use libc::{iovec, ssize_t};
-use rsocket_core::failure::Failure;
-use rsocket_core::socket::{self, Route};
+use rsocket_edge::socket;
+use rsocket_edge::socket::Route;
+use rsocket_host::failure::Failure;
 
 use super::recv;
 use super::send::{self, How};

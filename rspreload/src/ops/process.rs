@@ -8,10 +8,11 @@
 
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
-use rsocket_core::host::{filter, trial};
-use rsocket_core::reason::Reason;
-use rsocket_core::sys::sandbox;
-use rsocket_core::{process, readiness, socket, sys};
+use rsocket_edge::{process, readiness, socket};
+use rsocket_host::facts::{filter, trial};
+use rsocket_host::reason::Reason;
+use rsocket_host::sys;
+use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::shadow::{self, Entry};
@@ -127,7 +128,7 @@ pub(crate) fn before_prctl(option: c_int, a: c_ulong, b: c_ulong) {
 }
 
 /// After `fork`, in both processes. The steps around it are `pthread_atfork`'s
-/// (`rsocket_core::process`), which other spellings of it run too; only that it failed is not among
+/// (`rsocket_edge::process`), which other spellings of it run too; only that it failed is not among
 /// them.
 pub(crate) fn forked(r: c_int) -> c_int {
     if r > 0 {

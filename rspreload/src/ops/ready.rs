@@ -10,13 +10,14 @@ use core::ptr::null_mut;
 use core::time::Duration;
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timeval};
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::failure::Failure;
-use rsocket_core::probe::present;
-use rsocket_core::readiness::select::Sets;
-use rsocket_core::reason::Reason;
-use rsocket_core::sync::stack;
-use rsocket_core::{readiness, socket, sys};
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::readiness::select::Sets;
+use rsocket_edge::{readiness, socket};
+use rsocket_host::failure::Failure;
+use rsocket_host::probe::present;
+use rsocket_host::reason::Reason;
+use rsocket_host::stack;
+use rsocket_host::sys;
 
 use super::name::about_to_wait;
 use crate::edge::{keeping_errno, leave_rest, small};

@@ -3,12 +3,13 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::failure::Failure;
-use rsocket_core::probe::present;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket::{self, Route, inq, stamps};
-use rsocket_core::sys;
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::socket;
+use rsocket_edge::socket::{Route, inq, stamps};
+use rsocket_host::failure::Failure;
+use rsocket_host::probe::present;
+use rsocket_host::reason::Reason;
+use rsocket_host::sys;
 
 use super::messages::{bad_list, saw_each, total};
 use super::passing::{came, may_bring};

@@ -1,7 +1,7 @@
 //! io_uring: what a ring does with a socket no hook sees. Either there is no ring (it fails as on a
 //! kernel without io_uring, and programs do what they did before there was one), or there are
 //! rings, and the sockets of the process are on TCP: `RSOCKET_IO_URING` chooses
-//! ([`rsocket_core::attach::io_uring`]).
+//! ([`rsocket_edge::attach::io_uring`]).
 //!
 //! Rings are made by `io_uring_setup`, through libc's `syscall` (libuv, most languages) or by
 //! liburing's functions. A program that makes the system call by an instruction of its own is out
@@ -9,9 +9,11 @@
 
 use core::ffi::{CStr, c_long, c_uint, c_void};
 
-use rsocket_core::reason::Reason;
-use rsocket_core::sys::{self, sandbox};
-use rsocket_core::{attach::io_uring, socket};
+use rsocket_edge::attach::io_uring;
+use rsocket_edge::socket;
+use rsocket_host::reason::Reason;
+use rsocket_host::sys;
+use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::shadow::{self, Entry};

@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{sigaction as action, sighandler_t};
-use rsocket_core::failure::Failure;
+use rsocket_host::failure::Failure;
 
 use crate::edge::fail;
 use crate::handlers;

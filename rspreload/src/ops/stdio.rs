@@ -5,9 +5,9 @@ use core::ffi::{c_char, c_int};
 use core::ptr;
 
 use libc::FILE;
-use rsocket_core::failure::Failure;
-use rsocket_core::reason::Reason;
-use rsocket_core::socket;
+use rsocket_edge::socket;
+use rsocket_host::failure::Failure;
+use rsocket_host::reason::Reason;
 
 use super::life::before_close;
 use super::{standard, streams};

@@ -4,19 +4,21 @@ use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
 
 use libc::{loff_t, off_t, size_t, ssize_t};
-use rsocket_core::conn::slot::SlotId;
-use rsocket_core::failure::Failure;
-use rsocket_core::socket::prospect::{Prospect, prospect};
-use rsocket_core::socket::sendfile::to_device;
-use rsocket_core::socket::{self, Route, splice};
-use rsocket_core::sync::signals::{self, Since};
-use rsocket_core::sync::stack;
-use rsocket_core::sys;
+use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::socket;
+use rsocket_edge::socket::prospect::{Prospect, prospect};
+use rsocket_edge::socket::sendfile::to_device;
+use rsocket_edge::socket::{Route, splice};
+use rsocket_host::failure::Failure;
+use rsocket_host::signals;
+use rsocket_host::signals::Since;
+use rsocket_host::stack;
+use rsocket_host::sys;
 
 use super::send;
 use crate::edge::{fail, keeping_errno, one, sent};
 use crate::shadow;
-use rsocket_core::handover::pipe::Pipe;
+use rsocket_edge::handover::pipe::Pipe;
 
 /// How much is read from the file at a time.
 const PIECE: usize = 16 * 1024;

@@ -2,13 +2,15 @@
 //! `select` and `epoll_wait`: such a wait does not end where bytes come by a device, and is told of
 //! an epoll set's tokens. The sockets that it names are on TCP from then on; from the first wait
 //! for an epoll set on, the process is. Whoever waits by instructions of its own is found out by
-//! [`rsocket_core::attach::own_waits`]. Must not know how a connection goes back.
+//! [`rsocket_edge::attach::own_waits`]. Must not know how a connection goes back.
 
 use core::ffi::{c_int, c_long, c_void};
 
-use rsocket_core::reason::Reason;
-use rsocket_core::sys::sandbox;
-use rsocket_core::{attach::own_waits, probe, readiness, socket};
+use rsocket_edge::attach::own_waits;
+use rsocket_edge::{readiness, socket};
+use rsocket_host::probe;
+use rsocket_host::reason::Reason;
+use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
 use crate::real;

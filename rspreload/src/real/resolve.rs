@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use rsocket_core::sys;
+use rsocket_host::sys;
 
 /// One symbol: its name, the pointer through which it is called, and what stands there if no
 /// library in the process defines it.

@@ -6,12 +6,13 @@
 use core::ffi::c_int;
 use core::time::Duration;
 
-use crate::failure::Failure;
-use crate::probe::present;
-pub use crate::probe::readable;
-use crate::sys;
-pub use crate::sys::keeping_errno;
 use libc::{iovec, ssize_t, timespec, timeval};
+use rsocket_host::failure::Failure;
+use rsocket_host::probe::present;
+pub use rsocket_host::probe::readable;
+use rsocket_host::sys;
+pub use rsocket_host::sys::keeping_errno;
+pub use rsocket_host::sys::vectors::one;
 
 /// The most elements that the kernel takes in one scatter list (`UIO_MAXIOV`).
 const MOST_IOVECS: usize = 1024;
@@ -93,13 +94,6 @@ pub fn nowhere<T>(p: *const T) -> bool {
 /// The bytes that a scatter list describes.
 pub fn length(list: &[iovec]) -> usize {
     list.iter().fold(0, |sum, one| sum.saturating_add(one.iov_len))
-}
-
-/// One buffer as a scatter list. A length beyond what a call can move is cut, as the kernel cuts
-/// it.
-#[inline]
-pub fn one(base: *const core::ffi::c_void, len: usize) -> [iovec; 1] {
-    [iovec { iov_base: base.cast_mut(), iov_len: len.min(0x7fff_f000) }]
 }
 
 /// A `timespec` as the kernel would understand it; `Err` if it would answer `EINVAL`.
