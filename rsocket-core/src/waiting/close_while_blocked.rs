@@ -19,7 +19,6 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::io::Write;
 use std::os::fd::RawFd;
 
 use crate::channel::waiters;
@@ -27,16 +26,21 @@ use crate::conn::fork_group;
 use crate::conn::listener::Listener;
 use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::waker::{self, WakerRef};
+use crate::host::whereabouts::{Whereabouts, whereabouts};
 use crate::sync::lock::{Holding, OwnedLock};
 use crate::sync::thread::{self, tid};
+use crate::sys;
 use crate::sys::settle::Settle;
-use crate::sys::{self, small_file};
 
 /// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before
 /// it: it ends.
 const CALLS: usize = 256;
 /// Descriptors that may be lent at a time.
 const LOANS: usize = 16;
+
+/// How long a close waits for a call that is awake, in nanoseconds: on a busy machine a thread that
+/// was woken, or whose sleep is over, waits so long for a CPU before it sleeps again or is done.
+const AWAKE: u64 = 20_000_000;
 
 /// In [`Call::who`]: no loan is for this call, which was found to be elsewhere.
 const STRUCK: u64 = 1 << 31;
@@ -133,7 +137,13 @@ impl Call {
 
     /// Whether its thread is inside the kernel in its sleep.
     fn sleeps(&self) -> bool {
-        asleep_with(self.thread()).is_some_and(|at| at == self.at.load(Ordering::Relaxed))
+        let at = self.at.load(Ordering::Relaxed);
+        whereabouts(self.thread()) == Some(Whereabouts::Asleep(at))
+    }
+
+    /// Whether its thread may be on its way into its sleep or out of it.
+    fn is_awake(&self) -> bool {
+        whereabouts(self.thread()) == Some(Whereabouts::Awake)
     }
 }
 
@@ -402,46 +412,60 @@ pub(crate) fn lend(id: SlotId, fd: RawFd, closing: fn(SlotId, RawFd)) -> bool {
     let last = fork_group::descriptors(id) <= 1;
     // Its pins are in the way of the slot's next connection.
     clear_away(core::ptr::from_ref(&fd).addr());
-    let lent = locked(|_| {
-        let me = tid();
-        if LENT.iter().any(|w| is_of(w.load(Ordering::Relaxed), id)) {
-            return false;
-        }
-        let mut any = false;
-        for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
-            match call.sleeps() {
-                true => any = true,
-                false if !last => {}
-                // It has left its call, if it lives at all. (If it is only on its way into the
-                // sleep or out of it, it finds the connection ended, and its pin was for nothing.)
-                false => {
-                    call.who.fetch_or(STRUCK, Ordering::Relaxed);
-                    if let Some(s) = fork_group::slot(id) {
-                        call.unpin(s);
-                    }
-                }
-            }
-        }
-        if !any {
-            return false;
-        }
-        let Ok(copy) = sys::private_copy(sys::borrow(fd)) else { return false };
-        let Some(loan) = LENT.iter().find(|w| w.load(Ordering::Relaxed) == 0) else {
-            sys::close_private(copy);
-            return false;
-        };
-        loan.store(word(id, copy as u32), Ordering::Relaxed);
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        if last || fork_group::descriptor(id) == fd {
-            fork_group::moved_to(id, copy);
-        }
-        true
-    })
-    .unwrap_or(false);
+    await_sleep(id);
+    let lent = locked(|held| lend_held(held, id, fd, last)).unwrap_or(false);
     if lent {
         wake(id);
     }
     lent
+}
+
+/// As [`lend`]; `last`: no other descriptor of the program's is left.
+fn lend_held(_held: &CallsGuard, id: SlotId, fd: RawFd, last: bool) -> bool {
+    let me = tid();
+    if LENT.iter().any(|w| is_of(w.load(Ordering::Relaxed), id)) {
+        return false;
+    }
+    let mut any = false;
+    for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
+        match call.sleeps() {
+            true => any = true,
+            false if !last => {}
+            // It has left its call, if it lives at all. (If it has only been awake for that
+            // long, it finds the connection ended, and its pin was for nothing.)
+            false => {
+                call.who.fetch_or(STRUCK, Ordering::Relaxed);
+                if let Some(s) = fork_group::slot(id) {
+                    call.unpin(s);
+                }
+            }
+        }
+    }
+    if !any {
+        return false;
+    }
+    let Ok(copy) = sys::private_copy(sys::borrow(fd)) else { return false };
+    let Some(loan) = LENT.iter().find(|w| w.load(Ordering::Relaxed) == 0) else {
+        sys::close_private(copy);
+        return false;
+    };
+    loan.store(word(id, copy as u32), Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    if last || fork_group::descriptor(id) == fd {
+        fork_group::moved_to(id, copy);
+    }
+    true
+}
+
+/// Waits until each other call on the connection sleeps or is done, for [`AWAKE`] at most: one that
+/// was left by a jump does neither.
+fn await_sleep(id: SlotId) {
+    let awake = || calls().iter().any(|c| c.shares(id) && c.thread() != tid() && c.is_awake());
+    let until = sys::now_ns().saturating_add(AWAKE);
+    while awake() && sys::now_ns() < until {
+        // A signal may cut it short.
+        let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000 });
+    }
 }
 
 /// Wakes the sleepers for whom something was lent: ppoll(2) looks its numbers up anew whenever it
@@ -451,22 +475,6 @@ fn wake(id: SlotId) {
     for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {
         waker::wake(call.waker.load(Ordering::Relaxed));
     }
-}
-
-/// With what memory the thread sleeps, if it is in one of the calls by which we do: the array of
-/// ppoll(2), or the word of futex(2).
-fn asleep_with(thread: u32) -> Option<usize> {
-    let mut path = [0_u8; 48];
-    let mut rest: &mut [u8] = &mut path;
-    write!(rest, "/proc/self/task/{thread}/syscall\0").ok()?;
-    // A number, and the arguments in hexadecimal.
-    let mut text = [0_u8; 48];
-    let text =
-        small_file::read_file(core::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
-    let mut words = core::str::from_utf8(text).ok()?.split(' ');
-    let call = words.next()?.parse::<i64>().ok()?;
-    let at = words.next()?.strip_prefix("0x")?;
-    usize::from_str_radix(at, 16).ok().filter(|_| matches!(call, libc::SYS_ppoll | libc::SYS_futex))
 }
 
 /// In the child of a fork: the calls were those of the parent's threads, and what was lent to them
@@ -490,109 +498,4 @@ pub(crate) fn fork_child() {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn knows_who_sleeps() {
-        let (to, from) = std::sync::mpsc::channel();
-        let (go, end) = rustix::net::socketpair(
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::STREAM,
-            rustix::net::SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
-        let sleeper = std::thread::spawn(move || {
-            let mut fds = [libc::pollfd {
-                fd: std::os::fd::AsRawFd::as_raw_fd(&end),
-                events: libc::POLLIN,
-                revents: 0,
-            }];
-            to.send((tid(), fds.as_ptr().addr())).unwrap();
-            sys::wait(&mut fds, None, core::ptr::null()).unwrap();
-        });
-        let (thread, array) = from.recv().unwrap();
-        while asleep_with(thread) != Some(array) {
-            std::thread::yield_now();
-        }
-        assert_eq!(asleep_with(tid()), None);
-        drop(go);
-        sleeper.join().unwrap();
-        assert_eq!(asleep_with(thread), None);
-    }
-
-    #[test]
-    fn entries_come_and_go() {
-        let id = SlotId::from_raw(12345).unwrap();
-        assert_eq!(descriptor(id, 7), 7);
-        let entered = || SLEEPERS.iter().filter(|c| c.shares(id)).count();
-        // Two calls: one in a handler above the other.
-        let below = asleep(id, 2000).unwrap();
-        let above = asleep(id, 1000).unwrap();
-        above.awake();
-        assert!(below.stands() && !above.stands());
-        assert_eq!(entered(), 1);
-        below.awake();
-        assert_eq!(entered(), 0);
-        // Calls that were left by a jump, with what they had borrowed.
-        let left = asleep(id, 1000).unwrap();
-        let waker = borrow_waker(Some(left)).unwrap();
-        assert_eq!(left.call().unwrap().waker.load(Ordering::Relaxed), waker.id());
-        let other = asleep(id, 500).unwrap();
-        assert!(left.stands());
-        let next = asleep(id, 1000).unwrap();
-        assert!(!other.stands() && entered() == 1);
-        assert_eq!(next.call().unwrap().waker.load(Ordering::Relaxed), 0);
-        clear_away(usize::MAX);
-        assert_eq!(entered(), 0);
-        assert_eq!(locked(|held| take_back(held, id)), Some(None));
-    }
-
-    #[test]
-    fn a_wait_on_several_that_was_left_keeps_no_waker() {
-        // On a thread of its own: what other tests leave is not its business.
-        std::thread::spawn(|| {
-            let noted = |waker: WakerRef| {
-                SLEEPERS.iter().any(|c| c.waker.load(Ordering::Relaxed) == waker.id())
-            };
-            let entered = || calls().iter().filter(|c| c.thread() == tid()).count();
-            let left = waker_of_wait(1000).unwrap();
-            assert!(noted(left));
-            let next = waker_of_wait(1000).unwrap();
-            assert!(noted(next) && entered() == 1, "the one that was left is over");
-            give_back_waker_of_wait(next);
-            assert!(!noted(next) && entered() == 0);
-            // One whose entry somebody believed to be over gives nothing back that it has not.
-            let below = waker_of_wait(2000).unwrap();
-            let above = waker_of_wait(1000).unwrap();
-            assert_eq!(entered(), 2);
-            clear_away(usize::MAX);
-            assert!(!noted(below) && !noted(above));
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn pins_are_taken_away_once() {
-        let (end, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        let id = fork_group::take(0, std::os::fd::AsRawFd::as_raw_fd(&end)).unwrap();
-        let s = fork_group::slot(id).unwrap();
-        let pins = || s.pins.load(Ordering::Relaxed);
-        let left = asleep(id, 1000);
-        pin(left, s, 8);
-        assert_eq!(pins(), 1);
-        clear_away(usize::MAX);
-        assert_eq!(pins(), 0);
-        // A call that was believed to be over, and one that nobody knows.
-        unpin(left, s);
-        assert_eq!(pins(), 0);
-        pin(None, s, 8);
-        unpin(None, s);
-        assert_eq!(pins(), 0);
-        crate::socket::closing(id, std::os::fd::AsRawFd::as_raw_fd(&end));
-    }
-}
+mod tests;

@@ -19,3 +19,4 @@ mod status;
 pub mod tcp_state;
 pub mod trial;
 pub mod tuple;
+pub mod whereabouts;
