@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rdma_support::{End, Fabric, address};
+use rdma_support::{Fabric, address, drain, poll_until};
 use rsocket_core::device::conformance::{self, Rig};
 use rsocket_core::device::rdma::{CmError, CmId, EventChannel, Kind, Missing, PairParams, probe};
 use rsocket_core::device::{Completion, HALF, PostError, QueuePair};
@@ -155,33 +155,6 @@ fn refusals_are_told() {
     let nowhere = CmId::new(&fabric.channel, 0).unwrap();
     assert!(nowhere.bind(&"203.0.113.7:0".parse().unwrap()).is_err());
     assert!(nowhere.device().unwrap().is_none());
-}
-
-fn drain(end: &mut impl QueuePair, seen: &mut Vec<Completion>) {
-    let mut batch = [Completion::None; 64];
-    loop {
-        let count = end.poll(&mut batch);
-        if count == 0 {
-            return;
-        }
-        seen.extend_from_slice(&batch[..count]);
-    }
-}
-
-/// Until `done` says so.
-fn poll_until(
-    ends: &mut [&mut End],
-    mut done: impl FnMut(&[Vec<Completion>]) -> bool,
-) -> Vec<Vec<Completion>> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let mut seen = vec![Vec::new(); ends.len()];
-    while !done(&seen) {
-        for (end, seen) in ends.iter_mut().zip(&mut seen) {
-            drain(*end, seen);
-        }
-        assert!(Instant::now() < deadline, "{seen:?}");
-    }
-    seen
 }
 
 /// Many messages of all sizes through a ring of staging memory and a buffer of the peer's, filled

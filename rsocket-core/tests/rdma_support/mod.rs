@@ -274,3 +274,31 @@ impl Rig for Fabric {
         self.live.last().is_none_or(|end| end.mode() == Mode::Immediate)
     }
 }
+
+/// Takes all that it reports now.
+pub(crate) fn drain(end: &mut impl QueuePair, seen: &mut Vec<Completion>) {
+    let mut batch = [Completion::None; 64];
+    loop {
+        let count = end.poll(&mut batch);
+        if count == 0 {
+            return;
+        }
+        seen.extend_from_slice(&batch[..count]);
+    }
+}
+
+/// Until `done` says so.
+pub(crate) fn poll_until(
+    ends: &mut [&mut End],
+    mut done: impl FnMut(&[Vec<Completion>]) -> bool,
+) -> Vec<Vec<Completion>> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut seen = vec![Vec::new(); ends.len()];
+    while !done(&seen) {
+        for (end, seen) in ends.iter_mut().zip(&mut seen) {
+            drain(*end, seen);
+        }
+        assert!(Instant::now() < deadline, "{seen:?}");
+    }
+    seen
+}
