@@ -2,9 +2,10 @@
 //! life, with nothing to wait for.
 //!
 //! What it does is what [`super::send`] and [`super::receive`] do, in the same order under the same
-//! locks; what it leaves out is everything that may be otherwise. `None` means that nothing has
-//! happened, and that the ordinary way is to find out why. Must not know anything of TCP. Entry
-//! points: [`send`], [`receive`].
+//! locks; what it leaves out is everything that may be otherwise. That nothing is otherwise is
+//! asked once, under the lock, and has a type: [`OrdinarySend`], [`OrdinaryReceive`]. `None` means
+//! that nothing has happened, and that the whole way is to find out why. Must not know anything of
+//! TCP. Entry points: [`send`], [`receive`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use crate::device::shm::channel::receiver::First;
 use crate::device::shm::layout;
 use crate::sys::vectors::Cursor;
 
-/// Of so many messages one is sent the ordinary way when it is time to ask whether anybody reads
+/// Of so many messages one is sent the whole way when it is time to ask whether anybody reads
 /// them ([`reader::check`]).
 const CARELESS: u32 = 8;
 
@@ -32,13 +33,17 @@ fn only(list: &[libc::iovec]) -> Option<&libc::iovec> {
     }
 }
 
-/// Whether the connection is in the middle of its life and sends on its device, with no step of an
-/// attach that is due.
+/// A connection in the middle of its life that sends on its device, with no step of an attach that
+/// is due. It stays so while this thread holds its lock for sending.
+struct OrdinarySend<'g, 'a>(&'g mut SendGuard<'a>);
+
 #[inline(always)]
-fn sends(s: &Slot) -> bool {
-    may_send(s)
+fn as_ordinary_send<'g, 'a>(guard: &'g mut SendGuard<'a>) -> Option<OrdinarySend<'g, 'a>> {
+    let s = guard.s;
+    let ordinary = may_send(s)
         && (s.receives_by(ReceiveMode::Device) || s.receives_by(ReceiveMode::Acknowledged))
-        && s.is_in(Phase::Paired)
+        && s.is_in(Phase::Paired);
+    ordinary.then_some(OrdinarySend(guard))
 }
 
 /// What is worth knowing of it before the lock is taken.
@@ -71,7 +76,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     let ends = link::ends(s)?;
     let mut guard = SendGuard::take(s, &ends)?;
     // Asked now that nobody else changes it.
-    if !(sends(s) && into_window(&mut guard, from, len)) {
+    if !as_ordinary_send(&mut guard)?.put_into_window(from, len) {
         return None;
     }
     // Whatever a handler does that came meanwhile: what was published is woken for.
@@ -80,43 +85,50 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     Some(len)
 }
 
-/// One message of all `total` bytes, if the current segment has room for it.
-#[inline(always)]
-fn into_window(guard: &mut SendGuard<'_>, from: &[libc::iovec], total: usize) -> bool {
-    let (s, ends) = (guard.s, guard.ends);
-    if handover_state::is_asked_back(&ends.outgoing)
-        || handover_state::receiver_closed(&ends.outgoing)
-    {
-        return false;
-    }
-    let mut sender = guard.sender();
-    let Some(mut message) = sender.reserve_short(total as u32) else { return false };
-    if message.position().is_multiple_of(CARELESS) && reader::is_due(s) {
-        return false;
-    }
-    for buffer in from {
-        let (from, len) = (buffer.iov_base.cast(), buffer.iov_len);
-        // SAFETY: the program vouched that its buffers are readable; they are not the arena. An
-        // empty one is not read.
-        if len > 0 && !unsafe { message.fill(from, len, CopyHint::Ordinary) } {
+impl OrdinarySend<'_, '_> {
+    /// One message of all `total` bytes, if the current segment has room for it.
+    #[inline(always)]
+    fn put_into_window(self, from: &[libc::iovec], total: usize) -> bool {
+        let guard = self.0;
+        let (s, ends) = (guard.s, guard.ends);
+        if handover_state::is_asked_back(&ends.outgoing)
+            || handover_state::receiver_closed(&ends.outgoing)
+        {
             return false;
         }
+        let mut sender = guard.sender();
+        let Some(mut message) = sender.reserve_short(total as u32) else { return false };
+        if message.position().is_multiple_of(CARELESS) && reader::is_due(s) {
+            return false;
+        }
+        for buffer in from {
+            let (from, len) = (buffer.iov_base.cast(), buffer.iov_len);
+            // SAFETY: the program vouched that its buffers are readable; they are not the arena. An
+            // empty one is not read.
+            if len > 0 && !unsafe { message.fill(from, len, CopyHint::Ordinary) } {
+                return false;
+            }
+        }
+        room::sent_short(s, message.commit_before_others(), total);
+        true
     }
-    room::sent_short(s, message.commit_before_others(), total);
-    true
 }
 
 /// What of recv(2)'s flags changes what is received, or when it is enough.
 const OTHERWISE: i32 = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_WAITALL;
 
-/// Whether the connection is in the middle of its life and receives from its device, whatever
-/// comes.
+/// A connection in the middle of its life that receives from its device, whatever comes. It stays
+/// so while this thread holds its lock for receiving.
+struct OrdinaryReceive<'g, 'a>(&'g mut RecvGuard<'a>);
+
 #[inline(always)]
-fn receives(s: &Slot) -> bool {
-    may_receive(s)
+fn as_ordinary_receive<'g, 'a>(guard: &'g mut RecvGuard<'a>) -> Option<OrdinaryReceive<'g, 'a>> {
+    let s = guard.s;
+    let ordinary = may_receive(s)
         && !s.sends_by(SendMode::Kernel)
         && s.is_in(Phase::Paired)
-        && s.low_water.load(Ordering::Relaxed) <= 1
+        && s.low_water.load(Ordering::Relaxed) <= 1;
+    ordinary.then_some(OrdinaryReceive(guard))
 }
 
 /// What is worth knowing of it before the lock is taken.
@@ -135,7 +147,8 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
     let ends = link::ends(s)?;
     s.poll_backoff.before();
     let mut guard = RecvGuard::take(s, &ends)?;
-    let got = if receives(s) { from_window(&mut guard, buffer) } else { None };
+    let got =
+        as_ordinary_receive(&mut guard).and_then(|ordinary| ordinary.take_from_window(buffer));
     guard.unlock_then(|| {
         if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
             ends.wake_writer();
@@ -144,47 +157,52 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
     got
 }
 
-/// Takes messages until the buffer is full, or no more have come.
-#[inline(always)]
-fn from_window(guard: &mut RecvGuard<'_>, buffer: &libc::iovec) -> Option<usize> {
-    let (s, ends) = (guard.s, guard.ends);
-    let receiver = guard.receiver();
-    // Each word is read once, and once only: a peer may change it.
-    let mut next = match receiver.first() {
-        First::Here => None,
-        First::Arrived(word) => Some(word),
-        // Something else than bytes is not ours to judge.
-        First::Nothing => return None,
-    };
-    let mut taking = receiver.take();
-    let first = taking.state().data_position;
-    let mut done = 0;
-    while done < buffer.iov_len {
-        if taking.state().readable() == 0 {
-            let arrived = || taking.arrived().filter(|word| word.is_bytes());
-            let Some(word) = next.take().or_else(arrived) else {
-                // Behind the last byte of a sender that has gone back, the same call goes on with
-                // TCP's.
-                if handover_state::is_decided(&ends.incoming) {
-                    return None;
-                }
-                break;
-            };
-            // What broke a rule the ordinary way finds again: nothing was committed.
-            taking.accept(word).ok()?;
-        }
-        let left = u32::try_from(buffer.iov_len - done).unwrap_or(u32::MAX);
-        let n = taking.state().readable().min(left);
-        // SAFETY: the program vouched that its buffer is writable, of which `done` bytes are used;
-        // it is not the arena.
-        unsafe { taking.copy_out(n, buffer.iov_base.cast::<u8>().add(done), CopyHint::Ordinary) }
+impl OrdinaryReceive<'_, '_> {
+    /// Takes messages until the buffer is full, or no more have come.
+    #[inline(always)]
+    fn take_from_window(self, buffer: &libc::iovec) -> Option<usize> {
+        let guard = self.0;
+        let (s, ends) = (guard.s, guard.ends);
+        let receiver = guard.receiver();
+        // Each word is read once, and once only: a peer may change it.
+        let mut next = match receiver.first() {
+            First::Here => None,
+            First::Arrived(word) => Some(word),
+            // Something else than bytes is not ours to judge.
+            First::Nothing => return None,
+        };
+        let mut taking = receiver.take();
+        let first = taking.state().data_position;
+        let mut done = 0;
+        while done < buffer.iov_len {
+            if taking.state().readable() == 0 {
+                let arrived = || taking.arrived().filter(|word| word.is_bytes());
+                let Some(word) = next.take().or_else(arrived) else {
+                    // Behind the last byte of a sender that has gone back, the same call goes on
+                    // with TCP's.
+                    if handover_state::is_decided(&ends.incoming) {
+                        return None;
+                    }
+                    break;
+                };
+                // What broke a rule the whole way finds again: nothing was committed.
+                taking.accept(word).ok()?;
+            }
+            let left = u32::try_from(buffer.iov_len - done).unwrap_or(u32::MAX);
+            let n = taking.state().readable().min(left);
+            // SAFETY: the program vouched that its buffer is writable, of which `done` bytes are
+            // used; it is not the arena.
+            unsafe {
+                taking.copy_out(n, buffer.iov_base.cast::<u8>().add(done), CopyHint::Ordinary)
+            }
             .ok()?;
-        done += n as usize;
+            done += n as usize;
+        }
+        if done == 0 {
+            return None;
+        }
+        s.poll_backoff.after(taking.commit().data_position.wrapping_sub(first));
+        room::follows(guard, done);
+        Some(done)
     }
-    if done == 0 {
-        return None;
-    }
-    s.poll_backoff.after(taking.commit().data_position.wrapping_sub(first));
-    room::follows(guard, done);
-    Some(done)
 }
