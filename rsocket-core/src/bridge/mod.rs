@@ -29,7 +29,6 @@ pub mod direct_placement;
 pub mod ends;
 pub mod guests;
 mod heartbeat;
-pub mod interfaces;
 pub mod loopback;
 pub mod mappings;
 pub mod meeting;

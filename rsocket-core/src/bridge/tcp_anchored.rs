@@ -21,12 +21,13 @@ use super::connection::{Connection, Courtship, Options, Shape};
 use super::own_window;
 use super::request::{Open, Request};
 use super::setup::{BUFFER, Caller, shape};
-use super::{interfaces, service, serving, silent, table};
+use super::{service, serving, silent, table};
 use crate::attach::fingerprint::Proof;
 use crate::conn::fork_group;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::failure::Failure;
+use crate::host::interfaces;
 use crate::sync::stack;
 use crate::sys;
 

@@ -8,6 +8,7 @@ pub mod events;
 pub mod filter;
 mod find;
 pub mod image;
+pub mod interfaces;
 pub mod kernel;
 mod lengths;
 pub mod locking;

@@ -5,6 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// All addresses of the host's interfaces that are not loopback and not link-local; only IPv4 ones,
 /// or both for a socket that takes both. Asks the kernel, allocates.
+#[must_use]
 pub fn addresses(six: bool) -> Vec<IpAddr> {
     let mut found = Vec::new();
     let mut list: *mut libc::ifaddrs = core::ptr::null_mut();
