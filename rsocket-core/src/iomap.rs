@@ -7,9 +7,10 @@ use std::os::fd::RawFd;
 
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::direct_placement::table::{self, Entry, Map, Place};
+use crate::direct_placement::table::{Entry, Map, Place};
 use crate::direct_placement::{arrive, thread};
 use crate::failure::Failure;
+use crate::probe;
 use crate::socket::call::Call;
 use crate::socket::{send, wait};
 use crate::sync::living;
@@ -52,7 +53,7 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
         return Err(Failure::BadAddress);
     }
     if writable {
-        table::populate(at, len)?;
+        probe::populate(at, len)?;
     }
     let ends = wait::attached(id, s, fd)?;
     own(s)?;

@@ -3,11 +3,12 @@
 //!
 //! The stack is there, and so is, as far as is remembered, a page that was there before: the kernel
 //! is asked once for each. A page that has gone since is not noticed. Must not know what is read.
-//! Entry point: [`present`].
+//! Entry points: [`present`]; [`populate`].
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::failure::Failure;
 use crate::sys::{self, keeping_errno, sandbox};
 
 /// So far above the caller's frame its stack goes on.
@@ -95,9 +96,56 @@ fn kernel_reads_word(at: usize) -> bool {
     r == 0 || sys::errno() != libc::EFAULT
 }
 
+/// Makes sure that memory is there to be written, as registering it with a device would; it is
+/// touched by that.
+///
+/// # Errors
+/// `EFAULT`: some of it is not mapped, or not writable.
+pub fn populate(at: *mut u8, len: usize) -> Result<(), Failure> {
+    let page = rustix::param::page_size();
+    let start = at.map_addr(|a| a / page * page);
+    let len = (at.addr() + len).next_multiple_of(page) - start.addr();
+    // SAFETY: changes no byte of it.
+    let there =
+        unsafe { rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxPopulateWrite) };
+    match there.map_err(Failure::from) {
+        Ok(()) => Ok(()),
+        // A kernel before 5.14 does not know this advice.
+        Err(Failure::Invalid) => {
+            let writable = (0..len).step_by(page).all(|i| writable(start.wrapping_add(i)));
+            if writable { Ok(()) } else { Err(Failure::BadAddress) }
+        }
+        Err(_) => Err(Failure::BadAddress),
+    }
+}
+
+/// Whether the page that starts here can be written: the kernel adds nothing to its first word, and
+/// says if it may not.
+fn writable(page: *mut u8) -> bool {
+    let (add_0, if_equal_0) = (libc::FUTEX_OP_ADD, libc::FUTEX_OP_CMP_EQ);
+    let operation = libc::FUTEX_OP(add_0, 0, if_equal_0, 0);
+    let own = core::sync::atomic::AtomicU32::new(0);
+    // SAFETY: no byte changes. The word is aligned, and whoever waits on it or on `own` is woken in
+    // any number: nobody.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            own.as_ptr(),
+            libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
+            0,
+            0,
+            page,
+            operation,
+        )
+    };
+    r >= 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    static CONSTANT: [u64; 1024] = [7; 1024];
 
     #[test]
     fn the_stack_the_heap_and_nothing() {
@@ -116,5 +164,17 @@ mod tests {
         let none =
             unsafe { mmap_anonymous(at, 8192, ProtFlags::empty(), MapFlags::PRIVATE) }.unwrap();
         assert!(!present(none.cast::<u64>(), 1));
+    }
+
+    #[test]
+    fn memory_must_be_there() {
+        let mut bytes = vec![1_u8; 10_000];
+        assert_eq!(populate(bytes.as_mut_ptr(), bytes.len()), Ok(()));
+        assert!(bytes.iter().all(|b| *b == 1));
+        assert!(writable(bytes.as_mut_ptr().map_addr(|a| a & !3)));
+        let nothing = core::ptr::without_provenance_mut(0x1000_0000);
+        assert_eq!((populate(nothing, 1), writable(nothing)), (Err(Failure::BadAddress), false));
+        let constant = (&raw const CONSTANT).cast_mut();
+        assert_eq!(populate(constant.cast(), 1), Err(Failure::BadAddress));
     }
 }

@@ -119,6 +119,20 @@ impl Seen {
     }
 }
 
+/// The stack that this thread's handlers may have to themselves.
+#[must_use]
+pub fn own_stack() -> core::ops::Range<usize> {
+    // SAFETY: all zeroes are a value of this struct.
+    let mut stack: libc::stack_t = unsafe { core::mem::zeroed() };
+    // SAFETY: nothing is set, and there is room for the answer.
+    let asked = unsafe { libc::sigaltstack(core::ptr::null(), &raw mut stack) };
+    if asked != 0 || stack.ss_flags & libc::SS_DISABLE != 0 {
+        return 0..0;
+    }
+    let from = stack.ss_sp.addr();
+    from..from.saturating_add(stack.ss_size)
+}
+
 /// A signal as its handler gets it.
 pub struct Signal {
     /// Its number.

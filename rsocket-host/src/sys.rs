@@ -13,12 +13,14 @@
 
 mod above;
 pub mod background;
+pub mod cancelling;
 pub mod errand;
 pub mod on_word;
 pub mod sandbox;
 pub mod settle;
 pub mod small_file;
 pub mod text;
+pub mod thread_end;
 pub mod unlocked;
 pub mod vectors;
 

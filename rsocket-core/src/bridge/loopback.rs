@@ -20,6 +20,7 @@ use rustix::net::{
 };
 
 use crate::failure::Failure;
+use crate::host::kernel;
 use crate::sys;
 
 const OURS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
@@ -166,12 +167,7 @@ pub fn say_fin(fd: RawFd) {
 
 /// Dissolves a loopback connection by a reset. A program's socket can be connected anew then.
 pub fn untie(fd: RawFd) {
-    let unspecified =
-        libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-    // SAFETY: the kernel reads the family of a valid sockaddr.
-    unsafe {
-        libc::syscall(libc::SYS_connect, fd, &raw const unspecified, size_of::<libc::sockaddr>())
-    };
+    kernel::disconnect(fd);
 }
 
 /// Where a bridge waits for a socket of the program's, which may be another process's.
@@ -289,12 +285,12 @@ mod tests {
             connect(&stranger, &door.at).unwrap();
             assert!(door.let_in(None).is_none());
             untie(fd);
-            let _ = crate::host::kernel::take_error(fd);
+            let _ = kernel::take_error(fd);
             let own = reach(fd, &door.at).unwrap();
             let ours = door.let_in(Some(own)).unwrap();
-            assert_eq!(crate::host::kernel::take_error(fd), None);
+            assert_eq!(kernel::take_error(fd), None);
             let mut byte = [0];
-            assert_eq!(crate::host::kernel::ending(fd), crate::host::kernel::Ending::Open);
+            assert_eq!(kernel::ending(fd), kernel::Ending::Open);
             drop(program);
             assert_eq!(rustix::io::read(&ours, &mut byte), Ok(0), "the last close is heard of");
             door.close();

@@ -26,8 +26,8 @@ use crate::device::shm::park::MARK_READY;
 use crate::device::shm::waker;
 use crate::failure::Failure;
 use crate::sync::lock::OwnedLock;
-use crate::sys;
 use crate::sys::settle::Settle;
+use crate::sys::{self, background};
 
 /// A bridge that a thread of the program polled so recently (in ticks, some hundred microseconds)
 /// is left to it.
@@ -113,37 +113,11 @@ fn launch(service: Service) -> Result<(), Failure> {
 /// A thread that takes no signal: the program's handlers run on the program's threads. Made by
 /// libc, so that `setuid` and the like reach it (`life-of-a-connection §8`).
 fn spawn() -> Result<(), Failure> {
-    extern "C" fn main(_: *mut libc::c_void) -> *mut libc::c_void {
+    background::start_by_libc(|| {
         if let Some(service) = running() {
             service.serve();
         }
-        sys::own_thread(false);
-        core::ptr::null_mut()
-    }
-    // SAFETY: the sets and the identifier are written by libc before they are read; the thread
-    // function lives for ever and takes no argument.
-    unsafe {
-        let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
-        let mut thread = core::mem::zeroed();
-        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        sys::own_thread(true);
-        let r = libc::pthread_create(
-            &raw mut thread,
-            &raw const attributes,
-            main,
-            core::ptr::null_mut(),
-        );
-        if r != 0 {
-            sys::own_thread(false);
-        }
-        libc::pthread_attr_destroy(&raw mut attributes);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
-        if r == 0 { Ok(()) } else { Err(Failure::from_code(r)) }
-    }
+    })
 }
 
 /// The program's socket listens no more.

@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use super::connection::Connection;
 use super::yield_predictor::YieldPredictor;
 use crate::sync::lock::{Holding, OwnedLock};
-use crate::sys;
 use crate::sys::settle::Settle;
+use crate::sys::{self, cancelling};
 
 /// Bridges of one process.
 pub const BRIDGES: usize = 8192;
@@ -179,11 +179,11 @@ impl Bridge {
 
     #[inline]
     fn inside<R>(&self, held: Holding<'_>, f: impl FnOnce(&mut Option<Connection>) -> R) -> R {
-        let before = cancelling(false);
+        let before = cancelling::set(false);
         // SAFETY: the lock is ours.
         let r = f(unsafe { &mut *self.connection.get() });
         drop(held);
-        cancelling(before);
+        cancelling::set(before);
         r
     }
 
@@ -199,18 +199,4 @@ impl Bridge {
         // Release: pairs with the acquire in take().
         self.used.store(0, Ordering::Release);
     }
-}
-
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
-}
-
-/// Whether the calling thread can be cancelled from now on; gives what it was.
-fn cancelling(on: bool) -> bool {
-    const ENABLE: libc::c_int = 0;
-    const DISABLE: libc::c_int = 1;
-    let mut old = ENABLE;
-    // SAFETY: changes a flag of the calling thread and writes one integer.
-    unsafe { pthread_setcancelstate(if on { ENABLE } else { DISABLE }, &raw mut old) };
-    old == ENABLE
 }

@@ -14,8 +14,6 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use rustix::mm::{Advice, madvise};
-
 use super::ANY;
 use crate::channel::link::Ends;
 use crate::conn::fork_group::MAX_SLOTS;
@@ -99,50 +97,6 @@ impl Maps {
             ends.incoming.show_map(entry.index, self.next_generation(s), 0, 0);
         }
     }
-}
-
-/// Makes sure that memory is there to be written, as registering it with a device would; it is
-/// touched by that.
-///
-/// # Errors
-/// `EFAULT`: some of it is not mapped, or not writable.
-pub(crate) fn populate(at: *mut u8, len: usize) -> Result<(), Failure> {
-    let page = rustix::param::page_size();
-    let start = at.map_addr(|a| a / page * page);
-    let len = (at.addr() + len).next_multiple_of(page) - start.addr();
-    // SAFETY: changes no byte of it.
-    let there = unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) };
-    match there.map_err(Failure::from) {
-        Ok(()) => Ok(()),
-        // A kernel before 5.14 does not know this advice.
-        Err(Failure::Invalid) => {
-            let writable = (0..len).step_by(page).all(|i| writable(start.wrapping_add(i)));
-            if writable { Ok(()) } else { Err(Failure::BadAddress) }
-        }
-        Err(_) => Err(Failure::BadAddress),
-    }
-}
-
-/// Whether the page that starts here can be written: the kernel adds nothing to its first word, and
-/// says if it may not.
-fn writable(page: *mut u8) -> bool {
-    let (add_0, if_equal_0) = (libc::FUTEX_OP_ADD, libc::FUTEX_OP_CMP_EQ);
-    let operation = libc::FUTEX_OP(add_0, 0, if_equal_0, 0);
-    let own = AtomicU32::new(0);
-    // SAFETY: no byte changes. The word is aligned, and whoever waits on it or on `own` is woken in
-    // any number: nobody.
-    let r = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            own.as_ptr(),
-            libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
-            0,
-            0,
-            page,
-            operation,
-        )
-    };
-    r >= 0
 }
 
 /// How long a thread at leisure looks away, in nanoseconds.
@@ -242,8 +196,6 @@ pub(crate) fn forked() {
 mod tests {
     use super::*;
 
-    static CONSTANT: [u64; 1024] = [7; 1024];
-
     fn map(offset: u64, len: u32, index: u32) -> Map {
         Map { at: 0x10_0000, len, offset, entry: Some(Entry { index, generation: 2 }) }
     }
@@ -271,17 +223,5 @@ mod tests {
         assert_eq!(maps.free_index(), Some(3));
         maps.list.remove(1);
         assert_eq!(maps.free_index(), Some(1));
-    }
-
-    #[test]
-    fn memory_must_be_there() {
-        let mut bytes = vec![1_u8; 10_000];
-        assert_eq!(populate(bytes.as_mut_ptr(), bytes.len()), Ok(()));
-        assert!(bytes.iter().all(|b| *b == 1));
-        assert!(writable(bytes.as_mut_ptr().map_addr(|a| a & !3)));
-        let nothing = core::ptr::without_provenance_mut(0x1000_0000);
-        assert_eq!((populate(nothing, 1), writable(nothing)), (Err(Failure::BadAddress), false));
-        let constant = (&raw const CONSTANT).cast_mut();
-        assert_eq!(populate(constant.cast(), 1), Err(Failure::BadAddress));
     }
 }

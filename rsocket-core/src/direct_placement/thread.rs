@@ -21,10 +21,9 @@ use crate::device::shm::waker::{self, WakerRef};
 use crate::reason::Reason;
 use crate::sync::lock::OwnedLock;
 use crate::sync::{backoff, thread};
-use crate::sys;
 use crate::sys::settle::Settle;
+use crate::sys::{self, background};
 
-const STACK: usize = 128 * 1024;
 /// How long it sleeps where nobody can ring it, in nanoseconds.
 const UNRUNG_NS: u64 = 2_000_000;
 
@@ -64,7 +63,7 @@ pub(crate) fn watch(id: SlotId) {
         if waker != 0 {
             waker::wake(waker);
         }
-    } else if !start() {
+    } else if !background::start("rsocket-place", run) {
         RUNS.store(false, Ordering::Release);
         crate::log_warn!(
             "no thread for direct placement: bytes appear when the program makes a call"
@@ -88,27 +87,6 @@ pub(crate) fn forked() {
     });
     RUNS.settle(false);
     WAKER.settle(0);
-}
-
-/// Starts it with all signals blocked: they are the program's.
-fn start() -> bool {
-    // SAFETY: both sets are locals, for which zeroes are a value; the old mask is put back below.
-    let before = unsafe {
-        let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    };
-    let builder = std::thread::Builder::new().name("rsocket-place".into()).stack_size(STACK);
-    // It runs as long as the process does.
-    sys::own_thread(true);
-    let started = builder.spawn(run).is_ok();
-    if !started {
-        sys::own_thread(false);
-    }
-    // SAFETY: the mask that was there.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
-    started
 }
 
 fn run() {

@@ -28,9 +28,11 @@ use crate::conn::slot::{Slot, SlotId};
 use crate::device::shm::waker::{self, WakerRef};
 use crate::host::whereabouts::{Whereabouts, whereabouts};
 use crate::sync::lock::{Holding, OwnedLock};
+use crate::sync::signals;
 use crate::sync::thread::{self, tid};
 use crate::sys;
 use crate::sys::settle::Settle;
+use crate::sys::thread_end::ThreadEnd;
 
 /// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before
 /// it: it ends.
@@ -213,22 +215,9 @@ fn clear_away(frame: usize) {
     // No other thread enters a call of this one.
     let mine = || calls().iter().filter(|c| c.thread() == me);
     if mine().next().is_some() {
-        let apart = signal_stack();
+        let apart = signals::own_stack();
         while leave(|| mine().find(|c| c.is_over(frame, &apart))) {}
     }
-}
-
-/// The stack that this thread's handlers may have to themselves.
-fn signal_stack() -> core::ops::Range<usize> {
-    // SAFETY: all zeroes are a value of this struct.
-    let mut stack: libc::stack_t = unsafe { core::mem::zeroed() };
-    // SAFETY: nothing is set, and there is room for the answer.
-    let asked = unsafe { libc::sigaltstack(core::ptr::null(), &raw mut stack) };
-    if asked != 0 || stack.ss_flags & libc::SS_DISABLE != 0 {
-        return 0..0;
-    }
-    let from = stack.ss_sp.addr();
-    from..from.saturating_add(stack.ss_size)
 }
 
 /// Takes a call out, with what it has left behind: the last one closes what was lent. False if
@@ -344,27 +333,9 @@ pub(crate) fn unpin(call: Option<Entered>, s: &Slot) {
 /// False if that cannot be had without allocating, which this may not: it may be a signal handler's
 /// call.
 fn watch_thread() -> bool {
-    // 0 not asked for, 1 none to be had, else two more than the key.
-    static KEY: AtomicU32 = AtomicU32::new(0);
-    const NONE: u32 = 1;
-    if KEY.load(Ordering::Relaxed) == 0 {
-        let mut key = 0;
-        // SAFETY: `key` is ours to be written; the destructor is a function of this library, which
-        // is never unloaded.
-        let made = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0;
-        let new = if made && key < AT_ONCE { key + 2 } else { NONE };
-        // A second one that another thread has made at the same moment stays unused.
-        let _ = KEY.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed);
-    }
-    match KEY.load(Ordering::Relaxed) {
-        0 | NONE => false,
-        // SAFETY: the key was made above, and any value but null will do.
-        key => unsafe { libc::pthread_setspecific(key - 2, core::ptr::without_provenance(1)) == 0 },
-    }
+    static END: ThreadEnd = ThreadEnd::new(thread_ends);
+    END.watch()
 }
-
-/// Keys below this one have a place in each thread from its beginning (glibc's first level).
-const AT_ONCE: libc::pthread_key_t = 32;
 
 /// The thread ends: what it was inside, it is so no more.
 extern "C" fn thread_ends(_: *mut core::ffi::c_void) {

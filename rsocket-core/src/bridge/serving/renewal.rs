@@ -7,9 +7,7 @@
 //! that user does so (sshd). Must not know why anybody listens. Entry point: [`outdated`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::fs::{Mode, OFlags};
@@ -88,11 +86,7 @@ impl Service {
         let nothing =
             rustix::fs::openat(rustix::fs::CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         if let Ok(nothing) = nothing {
-            // SAFETY: the number is the channel's, which is private and stays open as long as the
-            // process lives.
-            let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.channel.fd()) });
-            let _ = rustix::io::dup3(&nothing, &mut number, rustix::io::DupFlags::CLOEXEC);
-            sys::discard(nothing);
+            let _ = sys::put_at(nothing, self.channel.fd(), true);
         }
     }
 }
