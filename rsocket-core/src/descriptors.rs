@@ -150,7 +150,9 @@ pub fn claim() -> bool {
     match OWNER.compare_exchange(0, me, Relaxed, Relaxed) {
         Ok(_) => {
             ORIGINAL.store(
-                sys::emptied_in_copies().map_or(core::ptr::null_mut(), <*mut _>::cast),
+                sys::emptied_in_copies().map_or(core::ptr::null_mut(), |page| {
+                    core::ptr::from_ref(page).cast_mut().cast()
+                }),
                 Relaxed,
             );
             mark_original();

@@ -74,5 +74,5 @@ pub mod device {
 pub mod sync {
     pub use rsocket_host::sys::on_word;
     pub use rsocket_host::{living, signals, stack, thread};
-    pub use rsocket_sync::{atom, backoff, guarded, lock, spin};
+    pub use rsocket_sync::{atom, backoff, guarded, lock, mutex, published, spin};
 }

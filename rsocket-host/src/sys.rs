@@ -286,10 +286,13 @@ pub fn next_private(from: RawFd) -> Option<RawFd> {
 /// Bytes in a page of the kernel's; more do no harm.
 pub const PAGE_SIZE: usize = 4096;
 
+/// What [`emptied_in_copies`] gives. It stays for ever.
+pub type EmptiedPage = [AtomicU64; PAGE_SIZE / 8];
+
 /// A new page of zeros that the kernel empties in every copy of this memory: in each forked child,
 /// also where the fork went past libc (raw `clone`). A `vfork` child shares it with its parent, as
 /// it shares everything else. `None` where the kernel cannot do that.
-pub fn emptied_in_copies() -> Option<*mut core::ffi::c_void> {
+pub fn emptied_in_copies() -> Option<&'static EmptiedPage> {
     use rustix::mm::{Advice, MapFlags, ProtFlags};
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
@@ -301,7 +304,8 @@ pub fn emptied_in_copies() -> Option<*mut core::ffi::c_void> {
         let _ = unsafe { rustix::mm::munmap(page, PAGE_SIZE) };
         return None;
     }
-    Some(page)
+    // SAFETY: so many bytes, aligned to a page, that stay mapped; of atomics any bytes are values.
+    Some(unsafe { &*page.cast::<EmptiedPage>() })
 }
 
 /// This process. Asked each time: a cached one is wrong in a child of vfork or of a raw clone.

@@ -2,8 +2,8 @@
 //!
 //! The algorithms (the lock here, the sleeper's handshake of rsocket-core's `shm::park`) are
 //! written over the traits of [`atom`], so that the model tests run the very same code over a
-//! scheduler's atomics. Entry points: [`lock::OwnedLock`], [`guarded::Guarded`],
-//! [`spin::Adaptive`], [`backoff::of`]. After a fork the child calls
+//! scheduler's atomics. Entry points: [`lock::OwnedLock`], [`mutex::Mutex`],
+//! [`guarded::Guarded`], [`published::Published`], [`spin::Adaptive`], [`backoff::of`]. After a fork the child calls
 //! [`rsocket_host::thread::forked`] before it takes any lock.
 #![cfg_attr(not(test), no_std)]
 // A panic in here kills somebody else's program.
@@ -16,5 +16,7 @@ pub mod atom;
 pub mod backoff;
 pub mod guarded;
 pub mod lock;
+pub mod mutex;
+pub mod published;
 pub mod saturation;
 pub mod spin;

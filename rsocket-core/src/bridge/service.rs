@@ -3,8 +3,7 @@
 //! Must not know what a bridge does, nor what the thread does ([`super::serving`]). Entry points:
 //! [`new_id`], [`watch`], [`nudge`].
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, RawFd};
 
 use rustix::event::epoll;
@@ -13,6 +12,8 @@ use crate::device::rdma::{CmId, EventChannel, Kind};
 use crate::device::shm::waker::WakerRef;
 use crate::failure::Failure;
 use crate::sync::lock::OwnedLock;
+use crate::sync::mutex::Mutex;
+use crate::sync::published::Published;
 use crate::sys;
 
 pub(super) mod known;
@@ -39,30 +40,26 @@ pub(super) struct Service {
     pub(super) epoll: RawFd,
     pub(super) nudge: RawFd,
     pub(super) waker: WakerRef,
-    pub(super) lock: OwnedLock,
     /// When the next round of heartbeats is due, on the clock of [`sys::now_ns`]; `u64::MAX` while
     /// nothing stands. Relaxed: the thread that sleeps by it is woken by whatever makes it earlier,
     /// or makes it so itself.
     pub(super) heartbeat: AtomicU64,
-    /// What is looked up. Touched under `lock`.
-    pub(super) known: UnsafeCell<Known>,
+    /// What is looked up.
+    pub(super) known: Mutex<Known>,
 }
 
-// SAFETY: `known` is only touched under `lock`; the channel is read by the service thread alone,
-// and making identifiers on it is thread-safe in librdmacm; the rest is plain numbers.
+// SAFETY: the channel is read by the service thread alone, and making identifiers on it is thread-safe in librdmacm; the rest is plain numbers.
 unsafe impl Sync for Service {}
 
 // SAFETY: as above.
 unsafe impl Send for Service {}
 
-pub(super) static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
+pub(super) static SERVICE: Published<Service> = Published::new();
 
 pub(super) static STARTING: OwnedLock = OwnedLock::new();
 
 pub(super) fn running() -> Option<&'static Service> {
-    // Acquire: pairs with the release in start().
-    // SAFETY: once stored it is never freed.
-    unsafe { SERVICE.load(Ordering::Acquire).as_ref() }
+    SERVICE.get()
 }
 
 /// Whether the thread was started in this process.

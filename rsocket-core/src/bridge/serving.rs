@@ -7,7 +7,6 @@
 //! Must not know the protocol. Entry points: [`start`], [`with_news`], [`nudge`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::cell::UnsafeCell;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::collections::BTreeMap;
@@ -25,8 +24,7 @@ use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
 use crate::device::shm::park::MARK_READY;
 use crate::device::shm::waker;
 use crate::failure::Failure;
-use crate::sync::lock::OwnedLock;
-use crate::sys::settle::Settle;
+use crate::sync::mutex::Mutex;
 use crate::sys::{self, background};
 
 /// A bridge that a thread of the program polled so recently (in ticks, some hundred microseconds)
@@ -90,9 +88,8 @@ fn beside_channel(channel: EventChannel) -> Result<Service, Failure> {
         epoll,
         nudge,
         waker,
-        lock: OwnedLock::new(),
         heartbeat: AtomicU64::new(u64::MAX),
-        known: UnsafeCell::default(),
+        known: Mutex::default(),
     };
     service.add(service.channel.fd(), MANAGER, epoll::EventFlags::IN)?;
     service.add(nudge, NUDGE, epoll::EventFlags::IN)?;
@@ -102,10 +99,10 @@ fn beside_channel(channel: EventChannel) -> Result<Service, Failure> {
 
 fn launch(service: Service) -> Result<(), Failure> {
     let service: &'static Service = Box::leak(Box::new(service));
-    SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
+    SERVICE.publish(service);
     let spawned = spawn();
     if spawned.is_err() {
-        SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+        SERVICE.withdraw();
     }
     spawned
 }
@@ -153,7 +150,7 @@ pub fn forked() {
             sys::close_private(fd);
         }
     }
-    SERVICE.settle(core::ptr::null_mut());
+    SERVICE.withdraw();
     STARTING.reset();
     table::forked();
     request::forked();

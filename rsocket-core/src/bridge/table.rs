@@ -6,12 +6,12 @@
 //! [`Bridge::with`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::connection::Connection;
 use super::yield_predictor::YieldPredictor;
-use crate::sync::lock::{Holding, OwnedLock};
+use crate::sync::mutex::{Mutex, MutexGuard};
+use crate::sync::published::Published;
 use crate::sys::settle::Settle;
 use crate::sys::{self, cancelling};
 
@@ -20,8 +20,7 @@ pub const BRIDGES: usize = 8192;
 
 /// One place.
 pub struct Bridge {
-    lock: OwnedLock,
-    connection: UnsafeCell<Option<Connection>>,
+    connection: Mutex<Option<Connection>>,
     /// Changes when the place is given to another connection.
     pub generation: AtomicU32,
     /// Ticks when a thread of the program last looked in vain, after many times: it polls by
@@ -49,14 +48,13 @@ pub struct Bridge {
     pub index: u32,
 }
 
-// SAFETY: `connection` is only touched by whoever holds `lock`; the rest is atomics. A connection
-// moves between threads with the lock; its queue pair is driven by one thread at a time.
+// SAFETY: a connection moves between threads with its lock; its queue pair is driven by one thread
+// at a time. The rest is atomics.
 unsafe impl Sync for Bridge {}
 // SAFETY: as above.
 unsafe impl Send for Bridge {}
 
-static TABLE: [AtomicPtr<Bridge>; BRIDGES] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; BRIDGES];
+static TABLE: [Published<Bridge>; BRIDGES] = [const { Published::new() }; BRIDGES];
 /// One more than the highest number that was ever used.
 static HIGH: AtomicU32 = AtomicU32::new(0);
 /// The process that the table belongs to; 0 before there is one.
@@ -66,10 +64,7 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 #[inline]
 #[must_use]
 pub fn find(index: u32) -> Option<&'static Bridge> {
-    // Acquire: pairs with the release in make().
-    let p = TABLE.get(index as usize)?.load(Ordering::Acquire);
-    // SAFETY: once stored, a place is never freed.
-    unsafe { p.as_ref() }
+    TABLE.get(index as usize)?.get()
 }
 
 /// A place for a new connection, empty. `None` when all are taken.
@@ -100,8 +95,7 @@ fn make() -> Option<&'static Bridge> {
         return None;
     };
     let bridge = Box::leak(Box::new(Bridge {
-        lock: OwnedLock::new(),
-        connection: UnsafeCell::new(None),
+        connection: Mutex::new(None),
         generation: AtomicU32::new(0),
         polled_at: AtomicU64::new(0),
         vain: AtomicU32::new(0),
@@ -114,8 +108,7 @@ fn make() -> Option<&'static Bridge> {
         used: AtomicU32::new(1),
         index,
     }));
-    // Release: pairs with the acquire in find().
-    entry.store(bridge, Ordering::Release);
+    entry.publish(bridge);
     Some(bridge)
 }
 
@@ -132,7 +125,7 @@ pub fn forked() {
     let high = HIGH.load(Ordering::Acquire);
     HIGH.settle(0);
     for entry in TABLE.iter().take(high as usize) {
-        entry.store(core::ptr::null_mut(), Ordering::Release);
+        entry.withdraw();
     }
     OWNER.settle(0);
 }
@@ -160,31 +153,22 @@ impl Bridge {
     /// inside: a device's library may make system calls that are cancellation points.
     #[inline]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
-        Some(self.inside(self.lock.try_hold()?, f))
+        Some(inside(self.connection.try_hold()?, f))
     }
 
     /// As [`Self::try_with`], but waits for its turn while bytes of the program's are kept here:
     /// whoever finds none says that there are none.
     #[inline]
     pub fn in_turn<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
-        let held = if self.keeps_any() { self.lock.hold() } else { self.lock.try_hold() };
-        Some(self.inside(held?, f))
+        let held =
+            if self.keeps_any() { self.connection.hold() } else { self.connection.try_hold() };
+        Some(inside(held?, f))
     }
 
     /// As [`Self::try_with`], but waits for its turn. `None` only in a signal handler that
     /// interrupted this very section.
     pub fn with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
-        Some(self.inside(self.lock.hold()?, f))
-    }
-
-    #[inline]
-    fn inside<R>(&self, held: Holding<'_>, f: impl FnOnce(&mut Option<Connection>) -> R) -> R {
-        let before = cancelling::set(false);
-        // SAFETY: the lock is ours.
-        let r = f(unsafe { &mut *self.connection.get() });
-        drop(held);
-        cancelling::set(before);
-        r
+        Some(inside(self.connection.hold()?, f))
     }
 
     /// Takes the connection out of the place and gives that back, if it is the one that is meant:
@@ -199,4 +183,16 @@ impl Bridge {
         // Release: pairs with the acquire in take().
         self.used.store(0, Ordering::Release);
     }
+}
+
+#[inline]
+fn inside<R>(
+    mut held: MutexGuard<'_, Option<Connection>>,
+    f: impl FnOnce(&mut Option<Connection>) -> R,
+) -> R {
+    let before = cancelling::set(false);
+    let r = f(held.get());
+    drop(held);
+    cancelling::set(before);
+    r
 }

@@ -5,13 +5,13 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::failure::Failure;
 use crate::host::raw;
+use crate::sync::published::Published;
 use crate::sys;
 use crate::sys::settle::Settle;
 
@@ -40,37 +40,21 @@ fn nonzero() -> Result<u64, Failure> {
 
 /// The two halves of this process's id; 0 is "not yet drawn". Each half is drawn once, by whoever
 /// comes first, so that all readers see the same pair.
-struct Halves([AtomicU64; 2]);
+type Halves = [AtomicU64; 2];
 
 /// Where the halves live: a page that the kernel empties in every forked child, also where the fork
 /// went past libc (raw `clone`). A `vfork` child shares it with its parent, as it shares everything
 /// else.
-static PAGE: AtomicPtr<Halves> = AtomicPtr::new(ptr::null_mut());
+static PAGE: Published<Halves> = Published::new();
 /// Instead of the page where the kernel cannot do that; then [`forked`] has to be called.
-static SPARE: Halves = Halves([const { AtomicU64::new(0) }; 2]);
+static SPARE: Halves = [const { AtomicU64::new(0) }; 2];
 
 fn halves() -> &'static Halves {
-    // Acquire: pairs with the AcqRel exchange below. (The kernel made the page's zeros; there is
-    // nothing else to see, but the pointer is followed.)
-    let known = PAGE.load(Ordering::Acquire);
-    if !known.is_null() {
-        // SAFETY: only such a page or SPARE is ever stored: aligned, zero or drawn, never unmapped.
-        return unsafe { &*known };
-    }
-    let mine = sys::emptied_in_copies().map(<*mut _>::cast::<Halves>);
-    let new = mine.unwrap_or((&raw const SPARE).cast_mut());
-    match PAGE.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: as above; atomics are only ever reached through shared references.
-        Ok(_) => unsafe { &*new },
-        Err(theirs) => {
-            if let Some(page) = mine {
-                // SAFETY: the page lost the race, so nobody has seen it.
-                let _ = unsafe { rustix::mm::munmap(page.cast(), sys::PAGE_SIZE) };
-            }
-            // SAFETY: as above.
-            unsafe { &*theirs }
-        }
-    }
+    PAGE.get().unwrap_or_else(|| {
+        // A page that comes too late stays, unused.
+        let mine = sys::emptied_in_copies().and_then(|page| page.first_chunk());
+        PAGE.offer(mine.unwrap_or(&SPARE))
+    })
 }
 
 /// This process's name for its peers: 128 random bits, others in every forked child.
@@ -79,7 +63,7 @@ fn halves() -> &'static Halves {
 /// `EAGAIN` when the kernel has no random bits yet.
 pub fn process_id() -> Result<Id, Failure> {
     let mut id = Id::default();
-    for (half, out) in halves().0.iter().zip(&mut id.0) {
+    for (half, out) in halves().iter().zip(&mut id.0) {
         // Relaxed everywhere: a half is one word and stands for nothing but itself.
         *out = match half.load(Ordering::Relaxed) {
             0 => {
@@ -96,5 +80,5 @@ pub fn process_id() -> Result<Id, Failure> {
 
 /// In a forked child, before anything else of ours: the parent's name is not ours.
 pub fn forked() {
-    halves().0.iter().for_each(|half| half.settle(0));
+    halves().iter().for_each(|half| half.settle(0));
 }

@@ -11,15 +11,15 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::ANY;
 use crate::channel::link::Ends;
 use crate::conn::fork_group::MAX_SLOTS;
 use crate::conn::slot::{Slot, SlotId};
 use crate::failure::Failure;
-use crate::sync::lock::OwnedLock;
+use crate::sync::mutex::Mutex;
+use crate::sync::published::Published;
 use crate::sys;
 use crate::sys::settle::Settle;
 
@@ -104,54 +104,29 @@ const LEISURE_NS: i64 = 20_000;
 
 /// A connection's place.
 pub(crate) struct Place {
-    lock: OwnedLock,
     /// Threads of the program that wait for the lock.
     waiting: AtomicU32,
-    maps: UnsafeCell<Maps>,
+    maps: Mutex<Maps>,
 }
 
-// SAFETY: `maps` is only touched under `lock`.
-unsafe impl Sync for Place {}
-// SAFETY: as above.
-unsafe impl Send for Place {}
-
-static TABLE: [AtomicPtr<Place>; MAX_SLOTS + 1] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SLOTS + 1];
+static TABLE: [Published<Place>; MAX_SLOTS + 1] = [const { Published::new() }; MAX_SLOTS + 1];
 /// One more than the highest place that was ever made.
 static HIGH: AtomicUsize = AtomicUsize::new(0);
 
 impl Place {
     /// The place of a connection, if there is one in this process.
     pub(crate) fn of(id: SlotId) -> Option<&'static Self> {
-        // Acquire: pairs with the release in of_or_make.
-        // SAFETY: places are never freed.
-        unsafe { TABLE.get(id.raw() as usize)?.load(Ordering::Acquire).as_ref() }
+        TABLE.get(id.raw() as usize)?.get()
     }
 
     /// The place of a connection, held from now on.
     pub(crate) fn of_or_make(id: SlotId) -> &'static Self {
         let place = Self::of(id).unwrap_or_else(|| {
-            let new = Box::into_raw(Box::new(Self {
-                lock: OwnedLock::new(),
-                waiting: AtomicU32::new(0),
-                maps: UnsafeCell::new(Maps::none()),
-            }));
+            let maps = Mutex::new(Maps::none());
+            let new = Box::leak(Box::new(Self { waiting: AtomicU32::new(0), maps }));
             HIGH.fetch_max(id.raw() as usize + 1, Ordering::AcqRel);
-            let stored = TABLE.get(id.raw() as usize).map(|entry| {
-                // Release: pairs with the acquire in of().
-                entry.compare_exchange(
-                    core::ptr::null_mut(),
-                    new,
-                    Ordering::AcqRel,
-                    Ordering::Acquire,
-                )
-            });
-            let place = match stored {
-                Some(Err(other)) => other,
-                _ => new,
-            };
-            // SAFETY: never freed. (One that came too late is lost, which is a few words.)
-            unsafe { &*place }
+            // One that comes too late is lost, which is a few words.
+            TABLE.get(id.raw() as usize).map_or(new, |entry| entry.offer(new))
         });
         place.with(|maps| maps.held = true);
         place
@@ -177,9 +152,7 @@ impl Place {
     }
 
     fn locked<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
-        let _held = self.lock.hold()?;
-        // SAFETY: the lock is ours.
-        Some(f(unsafe { &mut *self.maps.get() }))
+        self.maps.with(f)
     }
 }
 
@@ -188,7 +161,7 @@ pub(crate) fn forked() {
     let high = HIGH.load(Ordering::Acquire);
     HIGH.settle(0);
     for entry in TABLE.iter().take(high) {
-        entry.store(core::ptr::null_mut(), Ordering::Release);
+        entry.withdraw();
     }
 }
 

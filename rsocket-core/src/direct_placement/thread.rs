@@ -7,7 +7,6 @@
 //! does, then sleeps. Entry points: [`watch`], [`forget`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::arrive;
@@ -19,7 +18,7 @@ use crate::conn::slot::SlotId;
 use crate::device::shm::places::Nonsense;
 use crate::device::shm::waker::{self, WakerRef};
 use crate::reason::Reason;
-use crate::sync::lock::OwnedLock;
+use crate::sync::mutex::Mutex;
 use crate::sync::{backoff, thread};
 use crate::sys::settle::Settle;
 use crate::sys::{self, background};
@@ -28,27 +27,11 @@ use crate::sys::{self, background};
 const UNRUNG_NS: u64 = 2_000_000;
 
 /// The connections that the thread looks after.
-struct Watched {
-    lock: OwnedLock,
-    list: UnsafeCell<Vec<SlotId>>,
-}
-
-// SAFETY: the list is only touched under the lock.
-unsafe impl Sync for Watched {}
-
-static WATCHED: Watched = Watched { lock: OwnedLock::new(), list: UnsafeCell::new(Vec::new()) };
+static WATCHED: Mutex<Vec<SlotId>> = Mutex::new(Vec::new());
 /// The thread runs.
 static RUNS: AtomicBool = AtomicBool::new(false);
 /// Its waker; 0 when it has none.
 static WAKER: AtomicU64 = AtomicU64::new(0);
-
-impl Watched {
-    fn with<R>(&self, f: impl FnOnce(&mut Vec<SlotId>) -> R) -> Option<R> {
-        let _held = self.lock.hold()?;
-        // SAFETY: the lock is ours.
-        Some(f(unsafe { &mut *self.list.get() }))
-    }
-}
 
 /// The connection has a mapping: it is looked after from now on.
 pub(crate) fn watch(id: SlotId) {
@@ -79,7 +62,7 @@ pub(crate) fn forget(id: SlotId, maps: &mut Maps) {
 
 /// In the child of a fork, which has no such thread.
 pub(crate) fn forked() {
-    WATCHED.lock.reset();
+    WATCHED.forked();
     WATCHED.with(|watched| {
         if !watched.is_empty() {
             watched.clear();

@@ -57,8 +57,6 @@ pub fn listens_for(id: SlotId, key: u64, at: &SocketAddr) {
 
 impl Service {
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
-        let _held = self.lock.hold()?;
-        // SAFETY: the lock is ours.
-        Some(f(unsafe { &mut *self.known.get() }))
+        self.known.with(f)
     }
 }

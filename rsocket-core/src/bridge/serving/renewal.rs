@@ -54,9 +54,9 @@ impl Service {
             && table::all().all(|bridge| waits(bridge) == Some(true));
         if over {
             crate::log_info!("begins anew over RDMA: this process has changed its credentials");
-            // From here on nobody comes to this service. Release: as in launch().
+            // From here on nobody comes to this service.
             RENEWALS.fetch_add(1, Ordering::Relaxed);
-            SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+            SERVICE.withdraw();
             self.close_channel();
             rdma::open_anew();
             for bridge in table::all() {

@@ -33,7 +33,7 @@ fn placed(over: bool) -> &'static Bridge {
 #[test]
 fn the_thread_hears_of_an_end_that_others_find() {
     let service = service();
-    SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
+    SERVICE.publish(service);
     let (_fd, _tie, id) = tied();
     let s = fork_group::slot(id).unwrap();
     let bridge = placed(false);
@@ -47,7 +47,7 @@ fn the_thread_hears_of_an_end_that_others_find() {
     let by_arming = service.was_nudged();
     hearing.heard(s, true);
     let by_hearing = service.was_nudged();
-    SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    SERVICE.withdraw();
     assert!(
         !too_early && armed && by_arming && by_hearing,
         "{too_early} {armed} {by_arming} {by_hearing}"
