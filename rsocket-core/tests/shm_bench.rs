@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use rsocket_core::device::copy::CopyHint;
+use rsocket_core::copy::CopyHint;
 use rsocket_core::device::shm::arena::Arena;
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout::{CREDITS, LARGE, LARGE_ZONE, SEGMENTS, SMALL};

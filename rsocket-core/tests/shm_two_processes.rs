@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rsocket_core::device::copy::CopyHint;
+use rsocket_core::copy::CopyHint;
 use rsocket_core::device::shm::arena::{Arena, OpenError};
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout::{

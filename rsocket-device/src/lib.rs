@@ -3,7 +3,7 @@
 //! A device moves bytes and words between two connected ends; it has never heard of sockets,
 //! streams or options. Entry point: [`QueuePair`]. On the data path a device is a type parameter or
 //! an enum, never a `dyn`. [`sim`] is the device that tests run on, rsocket-shm the one between
-//! processes of a host, rsocket-rdma the one between hosts. [`copy`] is how both move bytes.
+//! processes of a host, rsocket-rdma the one between hosts.
 //!
 //! # The contract
 //!
@@ -65,7 +65,6 @@ use rsocket_wire::word::Word;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 // for tests
 pub mod conformance;
-pub mod copy;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 // for tests
 pub mod sim;

@@ -1,11 +1,12 @@
 //! The library's own system calls, what it knows of the calling thread, and what the kernel says
 //! of the process and its host. Nothing here has heard of connections, devices or hooks.
 //!
-//! From the bottom up: [`failure`], [`environment`] (the variables), [`address`] (`sockaddr`),
-//! [`sys`] (system calls, and descriptors of the library's own), [`thread`] (who the caller is, and
-//! the sections in which signals wait) with [`signals`], [`stack`] (a stack of the library's own)
-//! and [`living`] (whether a thread or process still lives), [`log`], [`probe`] (whether memory is
-//! there), [`facts`], [`seqpacket`] (a UNIX socket whose messages carry descriptors).
+//! From the bottom up: [`copy`] (how the processor moves bytes), [`failure`], [`environment`] (the
+//! variables), [`address`] (`sockaddr`), [`sys`] (system calls, and descriptors of the library's
+//! own), [`thread`] (who the caller is, and the sections in which signals wait) with [`signals`],
+//! [`stack`] (a stack of the library's own) and [`living`] (whether a thread or process still
+//! lives), [`log`], [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket
+//! whose messages carry descriptors).
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(
@@ -14,6 +15,7 @@
 )]
 
 pub mod address;
+pub mod copy;
 pub mod environment;
 pub mod facts;
 pub mod failure;

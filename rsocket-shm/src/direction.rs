@@ -20,7 +20,7 @@ use super::layout::{
 };
 use super::park::Sleepers;
 use super::stores;
-use rsocket_device::copy::{self, CopyHint};
+use rsocket_host::copy::{self, CopyHint};
 use rsocket_host::thread;
 use rsocket_wire::sge::Sge;
 

@@ -3,7 +3,7 @@
 //!
 //! An [`arena::Arena`] is one sealed memfd of one pair of processes; it holds many
 //! [`arena::Window`]s, one for each connection; a window is two [`direction::Direction`]s, each for
-//! the bytes that flow one way. [`layout`] says where everything lies, [`rsocket_device::copy`] how
+//! the bytes that flow one way. [`layout`] says where everything lies, [`rsocket_host::copy`] how
 //! bytes get in and out, [`places`] how they get into memory of the receiver's own choice, [`park`]
 //! and [`waker`] how a side that sleeps is woken, from wherever a thread may be ([`netns`]).
 //! [`queue_pair`] makes of a window what [`rsocket_device`] asks for. Nothing here knows sockets,

@@ -21,7 +21,9 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ("rsocket-core", &CORE),
 ];
 
-const HOST: [&str; 15] = [
+const HOST: [&str; 16] = [
+    // The processor.
+    "copy",
     "failure",
     "environment",
     "address",
@@ -42,9 +44,9 @@ const HOST: [&str; 15] = [
     "stats",
 ];
 
-const SYNC: [&str; 5] = ["atom", "backoff", "spin", "lock", "guarded"];
+const SYNC: [&str; 7] = ["atom", "backoff", "spin", "lock", "guarded", "mutex", "published"];
 
-const DEVICE: [&str; 3] = ["copy", "sim", "conformance"];
+const DEVICE: [&str; 2] = ["sim", "conformance"];
 
 const SHM: [&str; 13] = [
     "random",

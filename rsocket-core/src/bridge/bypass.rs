@@ -26,7 +26,7 @@ use super::pump::{Pump, ROUNDS};
 use super::{FEW, deferred, note, service};
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::conn::slot::Slot;
-use crate::device::copy;
+use crate::copy;
 use crate::device::rdma::RdmaPair;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;

@@ -18,7 +18,7 @@ use super::port::Broken;
 use super::pump::Pump;
 use super::{pump, service};
 use crate::conn::slot::Slot;
-use crate::device::copy;
+use crate::copy;
 use crate::device::shm::layout::PLACES;
 use crate::device::{MemoryError, PostError, QueuePair};
 use crate::failure::Failure;

@@ -14,7 +14,7 @@ use super::under::Under;
 use crate::channel::arenas::Claim;
 use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
-use crate::device::copy::CopyHint;
+use crate::copy::CopyHint;
 pub use crate::device::shm::channel::Broken;
 use crate::device::shm::channel::{
     self, Beyond, Next, Receiver, RecvState, Refused, SendState, Sender,

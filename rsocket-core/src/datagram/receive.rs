@@ -10,7 +10,7 @@ use crate::address::SockAddr;
 use crate::config::policy;
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::copy::{CopyHint, out_of_window};
+use crate::copy::{CopyHint, out_of_window};
 use crate::device::shm::waker;
 use crate::failure::Failure;
 use crate::host::kernel;

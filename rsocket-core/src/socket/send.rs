@@ -17,7 +17,7 @@ use crate::channel::{broken, handover_state, residual, room, said};
 use crate::conn::machine::{SendEvent, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::copy::CopyHint;
+use crate::copy::CopyHint;
 use crate::device::shm::channel::sender::PIECE;
 use crate::device::shm::channel::{LARGE, Refused, Sender};
 use crate::device::shm::layout;

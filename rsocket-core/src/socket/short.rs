@@ -15,7 +15,7 @@ use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::{handover_state, link, room};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, flag};
-use crate::device::copy::CopyHint;
+use crate::copy::CopyHint;
 use crate::device::shm::channel::receiver::First;
 use crate::device::shm::layout;
 use crate::sys::vectors::Cursor;

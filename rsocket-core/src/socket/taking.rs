@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use crate::channel::broken;
 use crate::channel::link::Ends;
 use crate::conn::slot::{Slot, flag};
-use crate::device::copy::CopyHint;
+use crate::copy::CopyHint;
 use crate::device::shm::channel::Taking;
 use crate::direct_placement::{Placed, Placer};
 use crate::failure::Failure;

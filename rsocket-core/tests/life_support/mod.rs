@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use rsocket_core::channel::{guard, handover_state};
 use rsocket_core::conn::machine::{Phase, ReceiveEvent, ReceiveMode, SendEvent, SendMode};
 use rsocket_core::conn::slot::{Slot, flag};
-use rsocket_core::device::copy::CopyHint;
+use rsocket_core::copy::CopyHint;
 use rsocket_core::device::shm::channel::buffer_classes::{self, entry};
 use rsocket_core::device::shm::channel::sender::Step;
 use rsocket_core::device::shm::channel::{

@@ -11,7 +11,7 @@ use super::buffer_classes::{LARGE, SMALL, class_start, entry};
 use super::state::RecvState;
 use crate::direction::Direction;
 use crate::layout::{self, DATA_RING, SEGMENTS};
-use rsocket_device::copy::CopyHint;
+use rsocket_host::copy::CopyHint;
 use rsocket_sync::guarded::{Draft, Held};
 use rsocket_wire::sge::Sge;
 use rsocket_wire::word::{Ctrl, Message, Word};

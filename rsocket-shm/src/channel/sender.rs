@@ -12,7 +12,7 @@ use super::buffer_classes::{LARGE, SMALL, offset_of};
 use super::state::SendState;
 use crate::direction::Direction;
 use crate::layout;
-use rsocket_device::copy::CopyHint;
+use rsocket_host::copy::CopyHint;
 use rsocket_sync::guarded::Held;
 use rsocket_wire::sge::Sge;
 use rsocket_wire::word::{Message, Word};

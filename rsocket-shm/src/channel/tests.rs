@@ -10,7 +10,7 @@ use super::sender::{PIECE, Step};
 use super::*;
 use crate::direction::Direction;
 use crate::layout::DIRECTION_LEN;
-use rsocket_device::copy::CopyHint;
+use rsocket_host::copy::CopyHint;
 use rsocket_sync::guarded::Own;
 use rsocket_wire::word::Word;
 

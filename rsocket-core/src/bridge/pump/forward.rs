@@ -8,7 +8,7 @@ use crate::bridge::outgoing::Outgoing;
 use crate::bridge::peer_control::Note;
 use crate::bridge::port::Broken;
 use crate::channel::handover_state;
-use crate::device::copy;
+use crate::copy;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
 use crate::proto::state::Event;

@@ -2,9 +2,9 @@
 //!
 //! A store into a line that the other core has in its cache first fetches the line; a streaming
 //! store does not, and from a few KiB up may be the faster when bytes flow one way between two
-//! cores ([`super::stores`]). On one core, and for a reply that the peer waits for, ordinary stores
-//! win. So the caller says which it is, and this module, which knows nothing but bytes, chooses the
-//! instructions. Entry points: [`into_window`], [`out_of_window`] and [`near`].
+//! cores (`rsocket-shm/src/stores.rs`). On one core, and for a reply that the peer waits for,
+//! ordinary stores win. So the caller says which it is, and this module, which knows nothing but
+//! bytes, chooses the instructions. Entry points: [`into_window`], [`out_of_window`] and [`near`].
 //!
 //! A streaming store is not ordered by a Release store (it does not pass through the cache the same
 //! way, and x86 orders it only by a fence). One `sfence` ends each piece here, so that whatever the
