@@ -62,6 +62,52 @@ pub struct Arena {
     id: [u64; 2],
 }
 
+/// An arena that no handle has come from yet, so that it can be unmapped safely.
+#[derive(Debug)]
+pub struct Unused(Arena);
+
+impl Unused {
+    /// As [`Arena::create`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(windows: u32) -> Result<(Self, OwnedFd), Failure> {
+        Arena::create(windows).map(|(arena, fd)| (Self(arena), fd))
+    }
+
+    /// As [`Arena::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(fd: impl AsFd) -> Result<Self, OpenError> {
+        Arena::open(fd).map(Self)
+    }
+
+    /// As [`Arena::id`].
+    #[must_use]
+    pub fn id(&self) -> [u64; 2] {
+        self.0.id
+    }
+
+    /// As [`Arena::windows`].
+    #[must_use]
+    pub fn windows(&self) -> u32 {
+        self.0.windows
+    }
+
+    /// The arena, to be used.
+    #[must_use]
+    pub fn put_to_use(self) -> Arena {
+        self.0
+    }
+
+    /// Ends the mapping.
+    pub fn discard(self) {
+        // SAFETY: nobody has had the arena, from which alone handles come.
+        unsafe { self.0.unmap() };
+    }
+}
+
 // SAFETY: the memory is shared between processes and only reached by atomics and raw copies, so
 // that threads add nothing new. The other fields are plain values.
 unsafe impl Send for Arena {}

@@ -19,7 +19,7 @@ use super::mapping::{self, Mapping, mapping};
 use super::retired;
 use crate::conn::arena_record::{ArenaRecord, MAX_ARENAS, MOST_WINDOWS};
 use crate::conn::fork_group::{self, ForkGroup};
-use crate::device::shm::arena::{Arena, OpenError};
+use crate::device::shm::arena::{Arena, OpenError, Unused};
 use crate::device::shm::waker::{self, Woke, far};
 use crate::reason::{Reason, refused};
 use crate::stats::{self, Counter};
@@ -225,7 +225,7 @@ fn claim_new(held: &ArenasGuard, group: &'static ForkGroup, peer: &Peer) -> Resu
         1 => 64,
         _ => MOST_WINDOWS as u32,
     };
-    let (arena, fd) = Arena::create(windows).map_err(refused("a new arena"))?;
+    let (arena, fd) = Unused::create(windows).map_err(refused("a new arena"))?;
     stats::add(Counter::ArenasMade, 1);
     let index = adopt(held, group, (arena, fd), 0, peer)?;
     Ok(claimed(held, record(group, index).ok_or(Reason::ResourceError)?, index, 0))
@@ -235,7 +235,7 @@ fn claim_new(held: &ArenasGuard, group: &'static ForkGroup, peer: &Peer) -> Resu
 fn adopt(
     held: &ArenasGuard,
     group: &'static ForkGroup,
-    (arena, fd): (Arena, OwnedFd),
+    (arena, fd): (Unused, OwnedFd),
     side: u32,
     peer: &Peer,
 ) -> Result<u32, Reason> {
@@ -249,8 +249,7 @@ fn adopt(
             Some(r) => r.state.store(FREE, Ordering::Release),
             None => crate::log_info!("all {} arenas are in use", MAX_ARENAS),
         }
-        // SAFETY: no handle on it has left this function.
-        unsafe { arena.unmap() };
+        arena.discard();
         return Err(Reason::ResourceError);
     };
     let r = record(group, index).ok_or(Reason::ResourceError)?;
@@ -276,7 +275,7 @@ fn take_record(group: &'static ForkGroup) -> Option<u32> {
 
 /// What a record says of an arena of this process's that no connection uses yet. It is BUSY, so
 /// that nobody looks at it.
-fn write_record(r: &ArenaRecord, (arena, fd): (&Arena, RawFd), side: u32, peer: &Peer) {
+fn write_record(r: &ArenaRecord, (arena, fd): (&Unused, RawFd), side: u32, peer: &Peer) {
     r.side.store(side, Ordering::Relaxed);
     r.windows.store(arena.windows(), Ordering::Relaxed);
     store_pair(&r.id, arena.id());
@@ -309,8 +308,8 @@ pub(crate) fn set_own(index: u32, own: bool) {
     }
 }
 
-fn map_here(held: &ArenasGuard, r: &ArenaRecord, index: u32, arena: Arena) {
-    mapping::put(held, index, r.generation.load(Ordering::Relaxed), arena);
+fn map_here(held: &ArenasGuard, r: &ArenaRecord, index: u32, arena: Unused) {
+    mapping::put(held, index, r.generation.load(Ordering::Relaxed), arena.put_to_use());
 }
 
 /// Accepting side: the record of the arena that the peer named, mapped now if this is its first
@@ -331,14 +330,13 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
         (None, None) => Err(Reason::ArenaRefused),
         (None, Some(fd)) => {
             sweep(&held, group);
-            match Arena::open(&fd) {
+            match Unused::open(&fd) {
                 Ok(arena) if arena.id() == id.0 && arena.windows() as usize <= MOST_WINDOWS => {
                     adopt(&held, group, (arena, fd), 1, peer)
                 }
                 Ok(arena) => {
                     crate::log_info!("the arena that came is not the one that was announced");
-                    // SAFETY: no handle on it exists.
-                    unsafe { arena.unmap() };
+                    arena.discard();
                     Err(Reason::ArenaRefused)
                 }
                 Err(OpenError::Kernel(e)) => Err(refused("the peer's arena")(e)),
@@ -510,9 +508,8 @@ pub(crate) fn map_found(r: &ArenaRecord, index: u32) -> bool {
     let here = mapped(r, index);
     let still = r.generation.load(Ordering::Acquire) == generation;
     if here || !still {
-        // SAFETY: no handle on it exists. Another thread was faster, or the record is another
-        // arena's by now.
-        unsafe { found.unmap() };
+        // Another thread was faster, or the record is another arena's by now.
+        found.discard();
         there.into_iter().for_each(sys::discard);
     } else {
         map_here(&held, r, index, found);
@@ -567,7 +564,7 @@ pub fn inherit() {
         let fd = r.fd.load(Ordering::Relaxed);
         let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
         let is_there = there < 0 || far::is_way(sys::borrow(there));
-        match Arena::open(sys::borrow(fd)) {
+        match Unused::open(sys::borrow(fd)) {
             Ok(arena) if arena.id() == load_pair(&r.id) && is_there => {
                 sys::inherit_private(fd);
                 map_here(&held, r, i as u32, arena);
@@ -581,8 +578,7 @@ pub fn inherit() {
                 r.owner.store(0, Ordering::Relaxed);
                 r.fd.store(-1, Ordering::Relaxed);
                 if let Ok(arena) = other {
-                    // SAFETY: no handle on it exists.
-                    unsafe { arena.unmap() };
+                    arena.discard();
                 }
             }
         }

@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use crate::conn::fork_group;
-use crate::device::shm::arena::Arena;
+use crate::device::shm::arena::Unused;
 use crate::host::raw;
 use crate::seqpacket::{Channel, MAX_FDS};
 use crate::sys;
@@ -154,13 +154,13 @@ pub fn deposit(id: Name, fd: RawFd, there: RawFd) -> bool {
 
 /// The arena of this name, mapped, and what is with it, if it is there.
 #[must_use]
-pub fn find(id: Name) -> Option<(Arena, Option<OwnedFd>)> {
+pub fn find(id: Name) -> Option<(Unused, Option<OwnedFd>)> {
     alone(|| {
         look_from(0)?;
         let place = core::iter::from_fn(name_here).position(|name| name == id)?;
         look_from(place)?;
         let (fd, there) = descriptors_here()?;
-        let found = Arena::open(&fd).ok();
+        let found = Unused::open(&fd).ok();
         sys::discard(fd);
         match found {
             Some(arena) => Some((arena, there)),
@@ -207,15 +207,14 @@ mod tests {
         // arenas of other names.
         assert!(fork_group::get_or_map().is_some());
         open();
-        let made: Vec<_> = (0..3).filter_map(|_| Arena::create(1).ok()).collect();
+        let made: Vec<_> = (0..3).filter_map(|_| Unused::create(1).ok()).collect();
         assert_eq!(made.len(), 3);
         let names: Vec<Name> = made.iter().map(|(arena, _)| arena.id()).collect();
         assert!(names.iter().zip(&made).all(|(name, (_, fd))| deposit(*name, fd.as_raw_fd(), -1)));
         let there = |name: &Name| {
             find(*name).is_some_and(|(arena, _)| {
                 let right = arena.id() == *name;
-                // SAFETY: no handle on it exists.
-                unsafe { arena.unmap() };
+                arena.discard();
                 right
             })
         };

@@ -109,9 +109,14 @@ impl Mapping {
         if self.generation.load(Ordering::Acquire) != generation {
             return None;
         }
-        let base = self.base.load(Ordering::Acquire);
+        self.at(self.base.load(Ordering::Acquire))
+    }
+
+    /// The arena at an address that was just found here.
+    #[inline]
+    fn at(&self, base: usize) -> Option<Arena> {
         // SAFETY: address and windows belong together, by the order in put(); it stays mapped while
-        // our caller uses it.
+        // our caller uses it, or until the one who takes it out has retired it.
         unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
     }
 
@@ -130,8 +135,7 @@ impl Mapping {
         if there > 0 {
             sys::close_private(there - 1);
         }
-        // SAFETY: as in arena(); with the guard nobody else takes it.
-        unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
+        self.at(base)
     }
 
     /// Whether this process has made the arena or opened it for its peer.

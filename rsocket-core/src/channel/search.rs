@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags, RawDir};
 
-use crate::device::shm::arena::Arena;
+use crate::device::shm::arena::Unused;
 use crate::sync::{living, stack};
 
 /// The memfds that arenas live in are called this (`device::shm::arena`).
@@ -16,11 +16,11 @@ const LINK: &[u8] = b"/memfd:rsockets";
 
 /// Maps the arena with this name out of the descriptors of a process, if we may look at them.
 #[must_use]
-pub(super) fn arena_of(pid: u32, id: [u64; 2]) -> Option<Arena> {
+pub(super) fn arena_of(pid: u32, id: [u64; 2]) -> Option<Unused> {
     stack::on_own(|| arena_of_process(pid, id))
 }
 
-fn arena_of_process(pid: u32, id: [u64; 2]) -> Option<Arena> {
+fn arena_of_process(pid: u32, id: [u64; 2]) -> Option<Unused> {
     let mut found = arena_of_thread(pid, id);
     // Where the thread that the process began with has left, /proc says that the process has no
     // descriptors.
@@ -34,7 +34,7 @@ fn arena_of_process(pid: u32, id: [u64; 2]) -> Option<Arena> {
 }
 
 /// The same of one thread; `None` if it has no descriptors at all, or we may not look at them.
-fn arena_of_thread(tid: u32, id: [u64; 2]) -> Option<Option<Arena>> {
+fn arena_of_thread(tid: u32, id: [u64; 2]) -> Option<Option<Unused>> {
     let mut path = [0u8; 32];
     let path = text(&mut path, tid)?;
     let directory = rustix::fs::openat(
@@ -57,7 +57,7 @@ fn arena_of_thread(tid: u32, id: [u64; 2]) -> Option<Option<Arena>> {
     any.then_some(found)
 }
 
-fn open_if(directory: &OwnedFd, name: &core::ffi::CStr, id: [u64; 2]) -> Option<Arena> {
+fn open_if(directory: &OwnedFd, name: &core::ffi::CStr, id: [u64; 2]) -> Option<Unused> {
     let mut target = [core::mem::MaybeUninit::uninit(); 64];
     let (target, _) = rustix::fs::readlinkat_raw(directory, name, &mut target[..]).ok()?;
     if !target.starts_with(LINK) {
@@ -65,14 +65,13 @@ fn open_if(directory: &OwnedFd, name: &core::ffi::CStr, id: [u64; 2]) -> Option<
     }
     let fd =
         rustix::fs::openat(directory, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let found = Arena::open(&fd);
+    let found = Unused::open(&fd);
     crate::sys::discard(fd);
     let arena = found.ok()?;
     if arena.id() == id {
         return Some(arena);
     }
-    // SAFETY: no handle on it exists.
-    unsafe { arena.unmap() };
+    arena.discard();
     None
 }
 
