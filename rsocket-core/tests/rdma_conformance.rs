@@ -212,11 +212,10 @@ fn a_stream_of_messages_is_whole() {
             let len = read * 37 % 8000 + 1;
             assert_eq!(completion, Completion::Word(Word::data(len)));
             let mut at = 0;
-            b.each_chunk(place.addr + u64::from(read % 8) * 8192, len, &mut |from, count| {
-                // SAFETY: each_chunk's promise; nobody writes there until the next message is
-                // posted.
-                let bytes = unsafe { std::slice::from_raw_parts(from, count) };
-                for b in bytes {
+            b.each_chunk(place.addr + u64::from(read % 8) * 8192, len, &mut |from| {
+                let mut bytes = vec![0; from.len()];
+                from.copy_to(&mut bytes);
+                for b in &bytes {
                     assert_eq!(*b, byte(read, at), "message {read}, byte {at} of {len}");
                     at += 1;
                 }

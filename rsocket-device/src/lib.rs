@@ -58,6 +58,7 @@
 
 use core::ffi::c_int;
 
+use rsocket_host::copy::Bytes;
 use rsocket_wire::proto::control::Mode;
 use rsocket_wire::sge::Sge;
 use rsocket_wire::word::Word;
@@ -246,9 +247,8 @@ pub trait QueuePair {
         self.post_message(bytes, target, word, token)
     }
 
-    /// Hands `sink` our own registered memory, `len` bytes from `addr` on, in pieces, in order: a
-    /// pointer that may be read during the call and a length. The peer may be writing there: copy,
-    /// then check (rule 2).
+    /// Hands `sink` our own registered memory, `len` bytes from `addr` on, in pieces, in order. The
+    /// peer may be writing there: copy, then check (rule 2).
     ///
     /// # Errors
     /// The range is not registered.
@@ -256,7 +256,7 @@ pub trait QueuePair {
         &self,
         addr: u64,
         len: u32,
-        sink: &mut dyn FnMut(*const u8, usize),
+        sink: &mut dyn FnMut(Bytes<'_>),
     ) -> Result<(), MemoryError> {
         let mut piece = [0; 4096];
         let mut done = 0;
@@ -264,7 +264,7 @@ pub trait QueuePair {
             let count = (u64::from(len) - done).min(4096) as usize;
             let Some(bytes) = piece.get_mut(..count) else { return Err(MemoryError::Range) };
             self.load(addr.checked_add(done).ok_or(MemoryError::Range)?, bytes)?;
-            sink(bytes.as_ptr(), count);
+            sink(Bytes::from(&*bytes));
             done += count as u64;
         }
         Ok(())

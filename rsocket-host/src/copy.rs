@@ -4,12 +4,14 @@
 //! store does not, and from a few KiB up may be the faster when bytes flow one way between two
 //! cores (`rsocket-shm/src/stores.rs`). On one core, and for a reply that the peer waits for,
 //! ordinary stores win. So the caller says which it is, and this module, which knows nothing but
-//! bytes, chooses the instructions. Entry points: [`into_window`], [`out_of_window`] and [`near`].
+//! bytes, chooses the instructions. Entry points: [`into_window`], [`out_of_window`] and [`near`]; [`Bytes`].
 //!
 //! A streaming store is not ordered by a Release store (it does not pass through the cache the same
 //! way, and x86 orders it only by a fence). One `sfence` ends each piece here, so that whatever the
 //! caller publishes afterwards is seen after the bytes: callers need not know.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::marker::PhantomData;
 
 /// Streaming stores pay from this size up.
 pub const STREAM_FROM: usize = 4096;
@@ -24,6 +26,79 @@ pub enum CopyHint {
     Bulk,
     /// To or from a bridge, which runs on this CPU right before or after.
     Near,
+}
+
+/// Bytes that can be read. Another process may be writing them: what is copied may be any bytes, and
+/// no reference to them exists.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<'a> {
+    at: *const u8,
+    len: usize,
+    /// As long as that.
+    life: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Bytes<'a> {
+    /// `len` bytes at `at`.
+    ///
+    /// # Safety
+    /// They are readable during `'a`.
+    #[inline(always)]
+    #[must_use]
+    pub const unsafe fn new(at: *const u8, len: usize) -> Self {
+        Self { at, len, life: PhantomData }
+    }
+
+    /// Where they are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn at(self) -> *const u8 {
+        self.at
+    }
+
+    /// How many.
+    #[inline(always)]
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// All of them but the first `n`.
+    #[inline]
+    #[must_use]
+    pub fn behind(self, n: usize) -> Self {
+        let n = n.min(self.len);
+        Self { at: self.at.wrapping_add(n), len: self.len - n, life: PhantomData }
+    }
+
+    /// The first `n` of them.
+    #[inline]
+    #[must_use]
+    pub fn first(self, n: usize) -> Self {
+        Self { len: n.min(self.len), ..self }
+    }
+
+    /// Copies the first of them, as [`near`] does: as many as there are, and as there is room for.
+    #[inline]
+    pub fn copy_to(self, to: &mut [u8]) {
+        let len = to.len().min(self.len);
+        // SAFETY: both have `len` bytes, `self` by its maker's promise; `to` is a reference that
+        // nothing else may read meanwhile, so that they do not overlap.
+        unsafe { near(to.as_mut_ptr(), self.at, len) };
+    }
+}
+
+impl<'a> From<&'a [u8]> for Bytes<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { at: bytes.as_ptr(), len: bytes.len(), life: PhantomData }
+    }
 }
 
 /// Copies `len` bytes into memory that another process will read. `streams`: long copies are to be
@@ -286,6 +361,18 @@ mod x86 {
 #[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_taken_from_the_front() {
+        let all = [1, 2, 3, 4, 5];
+        let bytes = Bytes::from(&all[..]);
+        let mut to = [0; 3];
+        bytes.behind(1).copy_to(&mut to);
+        assert_eq!(to, [2, 3, 4]);
+        bytes.behind(4).copy_to(&mut to);
+        assert_eq!((to, bytes.first(2).len()), ([5, 3, 4], 2));
+        assert!(bytes.behind(9).is_empty() && bytes.first(9).len() == 5);
+    }
 
     #[test]
     fn all_sizes_and_alignments() {

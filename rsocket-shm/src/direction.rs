@@ -20,7 +20,7 @@ use super::layout::{
 };
 use super::park::Sleepers;
 use super::stores;
-use rsocket_host::copy::{self, CopyHint};
+use rsocket_host::copy::{self, Bytes, CopyHint};
 use rsocket_host::thread;
 use rsocket_wire::sge::Sge;
 
@@ -222,6 +222,13 @@ impl Direction {
     #[inline(always)]
     pub fn payload(&self, offset: u64, len: usize) -> Option<*mut u8> {
         self.buffer(offset, len)
+    }
+
+    /// The same, to be read.
+    #[must_use]
+    pub fn bytes(&self, offset: u64, len: usize) -> Option<Bytes<'_>> {
+        // SAFETY: the buffer has them there; they stay while this handle may be used.
+        self.buffer(offset, len).map(|at| unsafe { Bytes::new(at, len) })
     }
 
     /// Sender: shows the receiver the word at this position of the message ring, with all that was

@@ -14,12 +14,13 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::direction::Direction;
 use super::layout::{MAPS, PLACES};
+use rsocket_host::copy::Bytes;
 
 /// What stands before the bytes of a piece.
 #[repr(C)]
@@ -205,18 +206,64 @@ impl Direction {
         Ok(Some(header))
     }
 
-    /// Receiver: where the bytes of the piece at `taken` lie from the `done`th on, and how many in
-    /// a row, at most `len`. They are readable until [`Self::publish_taken`].
+    /// Receiver: the bytes of the piece at `taken`, which has `len` more from the `done`th on, as far
+    /// as they lie in a row.
     #[must_use]
-    pub fn stretch(&self, taken: u64, done: usize, len: usize) -> (*const u8, usize) {
+    pub fn stretch(&self, taken: u64, done: usize, len: usize) -> Bytes<'_> {
         let at = (taken as usize).wrapping_add(Header::SIZE + done) % PLACES;
-        (self.place(at), len.min(PLACES - at))
+        // SAFETY: the ring has so many behind that place; they stay while this handle may be used.
+        unsafe { Bytes::new(self.place(at), len.min(PLACES - at)) }
+    }
+
+    /// Receiver: copies the piece at `taken`, of `len` bytes, to where the program wants it. The
+    /// last bytes come last, at once: a program that looks at them sees them change after all
+    /// others, as it does where a device writes.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes, and outside the arena.
+    pub unsafe fn land(&self, taken: u64, to: *mut u8, len: usize) {
+        let mut done = 0;
+        while done < len {
+            let from = self.stretch(taken, done, len - done);
+            let n = from.len();
+            // SAFETY: done + n is at most `len`, and the rest is the caller's promise; the program
+            // may look at the bytes as they come.
+            unsafe {
+                if done + n < len {
+                    core::ptr::copy_nonoverlapping(from.at(), to.add(done), n);
+                } else {
+                    last_byte_last(to.add(done), from.at(), n);
+                }
+            }
+            done += n;
+        }
     }
 
     /// Receiver: everything before this position was taken.
     pub fn publish_taken(&self, taken: u64) {
         // Release: pairs with the Acquire in place_room.
         self.placed().taken.store(taken, Ordering::Release);
+    }
+}
+
+/// Copies so that a program that watches the last byte, or the last eight where they are aligned,
+/// sees them change after all others, as it does where a device writes.
+///
+/// # Safety
+/// As for a copy of `len` bytes, at least one.
+unsafe fn last_byte_last(to: *mut u8, from: *const u8, len: usize) {
+    let word = len >= 8 && (to.addr() + len).is_multiple_of(8);
+    let head = len - if word { 8 } else { 1 };
+    // SAFETY: the caller's promise; the tail is 8 aligned bytes, or one. Release: pairs with
+    // however the program looks.
+    unsafe {
+        core::ptr::copy_nonoverlapping(from, to, head);
+        if word {
+            let tail = from.add(head).cast::<u64>().read_unaligned();
+            AtomicU64::from_ptr(to.add(head).cast()).store(tail, Ordering::Release);
+        } else {
+            AtomicU8::from_ptr(to.add(head)).store(from.add(head).read(), Ordering::Release);
+        }
     }
 }
 
@@ -254,9 +301,10 @@ mod tests {
         let header = d.next_place(*at).unwrap()?;
         let mut bytes = Vec::new();
         while bytes.len() < header.len as usize {
-            let (from, n) = d.stretch(*at, bytes.len(), header.len as usize - bytes.len());
-            // SAFETY: stretch says so.
-            bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(from, n) });
+            let from = d.stretch(*at, bytes.len(), header.len as usize - bytes.len());
+            let done = bytes.len();
+            bytes.resize(done + from.len(), 0);
+            from.copy_to(&mut bytes[done..]);
         }
         *at = at.wrapping_add(header.extent());
         d.publish_taken(*at);
@@ -323,6 +371,24 @@ mod tests {
             }
             prop_assert!(waiting.is_empty());
             prop_assert_eq!(d.place_room(at), Ok(PLACES - Header::SIZE));
+        }
+    }
+
+    #[test]
+    fn every_byte_is_copied() {
+        let from: Vec<u8> = (1..100).collect();
+        for start in 0..16 {
+            for len in 1..40 {
+                let mut to = [0_u64; 8];
+                let base = to.as_mut_ptr().cast::<u8>();
+                // SAFETY: 16 + 40 bytes are fewer than there are on either side.
+                let seen = unsafe {
+                    last_byte_last(base.add(start), from.as_ptr(), len);
+                    core::slice::from_raw_parts(base, 64)
+                };
+                assert_eq!(&seen[start..start + len], &from[..len]);
+                assert!(seen[..start].iter().chain(&seen[start + len..]).all(|b| *b == 0));
+            }
         }
     }
 }

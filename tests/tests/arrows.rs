@@ -148,7 +148,7 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("rsocket-stats", &[]),
     ("rsocket-host", &["rsocket-stats"]),
     ("rsocket-sync", &["rsocket-host"]),
-    ("rsocket-device", &["rsocket-wire"]),
+    ("rsocket-device", &["rsocket-host", "rsocket-wire"]),
     ("rsocket-shm", &["rsocket-device", "rsocket-host", "rsocket-sync", "rsocket-wire"]),
     ("rsocket-rdma", &["rsocket-device", "rsocket-host", "rsocket-sync", "rsocket-wire"]),
     (

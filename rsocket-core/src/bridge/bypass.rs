@@ -26,7 +26,7 @@ use super::pump::{Pump, ROUNDS};
 use super::{FEW, deferred, note, service};
 use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::conn::slot::Slot;
-use crate::copy;
+use crate::copy::{self, Bytes};
 use crate::device::rdma::RdmaPair;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
@@ -321,12 +321,11 @@ impl<Q: QueuePair> Pump<Q> {
             };
             let n = region.len.min(u32::try_from(room).unwrap_or(u32::MAX));
             let mut done = 0;
-            let mut sink = |from: *const u8, len: usize| {
-                let len = len.min(n as usize - done);
-                // SAFETY: each_chunk promises that `from` is readable for `len` bytes during the
-                // call; the cursor's stretch is writable for n bytes, as the program vouched, of
-                // which `done` are used. They are not the same memory.
-                unsafe { copy::near(at.add(done), from, len) };
+            let mut sink = |from: Bytes<'_>| {
+                let len = from.len().min(n as usize - done);
+                // SAFETY: `from` has `len` bytes; the cursor's stretch is writable for n bytes, as
+                // the program vouched, of which `done` are used. They are not the same memory.
+                unsafe { copy::near(at.add(done), from.at(), len) };
                 done += len;
             };
             let from = self.arrival(&region);

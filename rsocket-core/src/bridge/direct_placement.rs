@@ -18,7 +18,6 @@ use super::port::Broken;
 use super::pump::Pump;
 use super::{pump, service};
 use crate::conn::slot::Slot;
-use crate::copy;
 use crate::device::shm::layout::PLACES;
 use crate::device::{MemoryError, PostError, QueuePair};
 use crate::failure::Failure;
@@ -240,11 +239,9 @@ impl<Q: QueuePair> Pump<Q> {
             let Some(token) = self.stream.next_direct() else { return Ok(false) };
             let addr = theirs.target.addr + u64::from(at) + u64::from(piece.done);
             let target = Sge { addr, rkey: theirs.target.rkey, len: n };
-            // SAFETY: the port promises `piece.len` readable bytes, and n is at most that many. The
-            // window's other side may write there meanwhile: it only spoils its own bytes.
-            let fill = |to: &mut [u8]| unsafe {
-                copy::near(to.as_mut_ptr(), piece.at, to.len().min(n as usize));
-            };
+            let port = &self.port;
+            let fill =
+                |to: &mut [u8]| port.look_at_place(to.get_mut(..n as usize).unwrap_or(&mut []));
             match self.pair.post_filled(target, None, token, fill) {
                 Ok(()) => self.outstanding += 1,
                 // Its end will be polled.

@@ -12,6 +12,7 @@ use super::pump_tests::tied;
 use super::{loopback, own_window};
 use crate::channel::link;
 use crate::conn::fork_group;
+use crate::copy::Bytes;
 use crate::sys;
 
 /// An address that nobody else of these tests knocks from.
@@ -78,8 +79,7 @@ fn is_given_up(guest: &Guest) -> bool {
 fn who_has_closed_before_it_was_accepted_keeps_its_window() {
     let (fd, _tie, id) = tied();
     let (guest, mut port) = waiting(&from(1));
-    // SAFETY: the bytes are there, and no part of the window.
-    assert_eq!(unsafe { port.deliver(b"AAAA".as_ptr(), 4) }, Ok(4));
+    assert_eq!(port.deliver(Bytes::from(&b"AAAA"[..])), Ok(4));
     port.deliver_end();
     port.close();
     assert!(!next_windows().contains(&window(&guest)), "it is another's before it was accepted");

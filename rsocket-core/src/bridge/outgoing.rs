@@ -5,14 +5,8 @@
 /// What the program has put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outgoing {
-    /// Bytes of one message: `len` at `at`, readable until `Port::consumed` says that they were
-    /// taken.
-    Bytes {
-        /// Where.
-        at: *const u8,
-        /// How many, at least one.
-        len: u32,
-    },
+    /// So many bytes of one message, at least one.
+    Bytes(u32),
     /// Nothing now.
     Nothing,
     /// Nothing any more: the program shut its sending side.

@@ -14,7 +14,7 @@ use super::under::Under;
 use crate::channel::arenas::Claim;
 use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
-use crate::copy::CopyHint;
+use crate::copy::Bytes;
 pub use crate::device::shm::channel::Broken;
 use crate::device::shm::channel::{
     self, Beyond, Next, Receiver, RecvState, Refused, SendState, Sender,
@@ -44,8 +44,6 @@ pub struct Piece {
     pub header: Header,
     /// Bytes of it before this part.
     pub done: u32,
-    /// Where this part is, readable until [`Port::placed`] says that it was taken.
-    pub at: *const u8,
     /// How many bytes it has, at least one.
     pub len: u32,
 }
@@ -119,15 +117,26 @@ impl Port {
         let mut taking = receiver.take();
         match taking.next()? {
             Next::Bytes(len) => {
-                let at = taking.memory()?;
+                taking.memory()?;
                 taking.commit();
-                Ok(Outgoing::Bytes { at, len })
+                Ok(Outgoing::Bytes(len))
             }
             Next::End => {
                 taking.commit();
                 Ok(Outgoing::End)
             }
             Next::Nothing => Ok(Outgoing::Nothing),
+        }
+    }
+
+    /// Copies the first bytes of what [`Self::outgoing`] showed, and of what is
+    /// [`behind`](Self::behind) it.
+    #[inline]
+    pub fn look(&mut self, to: &mut [u8]) {
+        if self.under.carries() {
+            self.under.look(to);
+        } else {
+            self.receiver().look(to);
         }
     }
 
@@ -184,8 +193,13 @@ impl Port {
         };
         // The length may have changed since the piece was begun.
         let left = header.len.checked_sub(self.done).filter(|left| *left > 0).ok_or(Broken)?;
-        let (at, len) = self.ends.incoming.stretch(self.taken, self.done as usize, left as usize);
-        Ok(Some(Piece { header, done: self.done, at, len: len as u32 }))
+        let len = self.ends.incoming.stretch(self.taken, self.done as usize, left as usize).len();
+        Ok(Some(Piece { header, done: self.done, len: len as u32 }))
+    }
+
+    /// Copies the first bytes of what [`Self::place`] showed.
+    pub fn look_at_place(&self, to: &mut [u8]) {
+        self.ends.incoming.stretch(self.taken, self.done as usize, to.len()).copy_to(to);
     }
 
     /// The first `n` bytes of what [`Self::place`] showed were taken.
@@ -221,29 +235,24 @@ impl Port {
         Ok(sender.state().room())
     }
 
-    /// Puts at most `len` bytes before the program, as one message; how many. The program's threads
+    /// Puts the bytes, or the first of them, before the program as one message; how many. The program's threads
     /// are not woken: [`Self::wake_reader`].
     ///
     /// # Errors
     /// [`Broken`].
-    ///
-    /// # Safety
-    /// `from` is readable for `len` bytes and outside the window.
-    pub unsafe fn deliver(&mut self, from: *const u8, len: u32) -> Result<u32, Broken> {
+    pub fn deliver(&mut self, from: Bytes<'_>) -> Result<u32, Broken> {
         if self.under.delivers() {
-            // SAFETY: our caller's promise.
-            return Ok(unsafe { self.under.deliver(from, len) });
+            return Ok(self.under.deliver(from));
         }
         let mut sender = self.sender();
-        sender.make_room(len as usize)?;
-        let mut message = match sender.reserve(len) {
+        sender.make_room(from.len())?;
+        let mut message = match sender.reserve(from.len() as u32) {
             Ok(message) => message,
             Err(Refused::Full) => return Ok(0),
             Err(Refused::Broken) => return Err(Broken),
         };
         let n = message.len();
-        // SAFETY: n is at most len, and the rest is the caller's promise.
-        if !unsafe { message.fill(from, n, CopyHint::Near) } {
+        if !message.fill_near(from.first(n)) {
             return Err(Broken);
         }
         message.commit();

@@ -20,6 +20,7 @@ use super::peer_control::Reader;
 use super::port::{Broken, Port};
 use super::told::Beside;
 use super::watch::Seen;
+use crate::copy::Bytes;
 use crate::device::{Completion, HALF, PostError, QueuePair};
 use crate::proto::control::Mode;
 use crate::proto::state::{Event, State};
@@ -445,15 +446,12 @@ impl<Q: QueuePair> Pump<Q> {
         let addr = self.arrival(&region);
         let (mut done, mut broken, mut full) = (0, false, false);
         let port = &mut self.port;
-        let mut sink = |at: *const u8, len: usize| {
-            let mut from = 0;
-            while !full && !broken && from < len {
-                // SAFETY: each_chunk promises that `at` is readable for `len` bytes during the
-                // call.
-                match unsafe { port.deliver(at.add(from), (len - from) as u32) } {
+        let mut sink = |mut from: Bytes<'_>| {
+            while !full && !broken && !from.is_empty() {
+                match port.deliver(from) {
                     Ok(0) => full = true,
                     Ok(n) => {
-                        from += n as usize;
+                        from = from.behind(n as usize);
                         done += n;
                     }
                     Err(Broken) => broken = true,

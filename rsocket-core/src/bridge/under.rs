@@ -13,6 +13,7 @@ use std::os::fd::RawFd;
 
 use super::outgoing::Outgoing;
 use crate::channel::handover_state;
+use crate::copy::Bytes;
 use crate::device::shm::channel::{Beyond, Broken, SendState, buffer_classes};
 use crate::device::shm::direction::Direction;
 use crate::failure::Failure;
@@ -88,15 +89,20 @@ impl Under {
         }
         match self.sent.get(self.taken..) {
             _ if self.ended => Outgoing::End,
-            Some(left) if !left.is_empty() => {
-                Outgoing::Bytes { at: left.as_ptr(), len: left.len() as u32 }
-            }
+            Some(left) if !left.is_empty() => Outgoing::Bytes(left.len() as u32),
             _ => Outgoing::Nothing,
         }
     }
 
     pub(super) fn outgoing(&mut self, incoming: &Direction, total: u64) -> Outgoing {
         if self.is_next(incoming, total) { self.behind() } else { Outgoing::Nothing }
+    }
+
+    /// Copies the first of the bytes that were shown.
+    pub(super) fn look(&self, to: &mut [u8]) {
+        if let Some(left) = self.sent.get(self.taken..) {
+            Bytes::from(left).copy_to(to);
+        }
     }
 
     pub(super) fn consumed(&mut self, n: u32) {
@@ -149,10 +155,7 @@ impl Under {
         while at < state.total() {
             let (offset, len) =
                 buffer_classes::locate(state, outgoing, at, Beyond::Bridge).ok_or(Broken)?;
-            let from = outgoing.payload(offset, len as usize).ok_or(Broken)?;
-            // SAFETY: the direction has that many bytes there. Its other side may write there
-            // meanwhile: it only spoils what it reads.
-            let n = unsafe { self.deliver(from, len) };
+            let n = self.deliver(outgoing.bytes(offset, len as usize).ok_or(Broken)?);
             if n == 0 {
                 return Ok(false);
             }
@@ -162,19 +165,16 @@ impl Under {
         Ok(true)
     }
 
-    /// Gives the kernel up to `len` bytes; how many it took. What nobody can read any more is gone,
+    /// Gives the kernel the bytes, or the first of them; how many it took. What nobody can read any more is gone,
     /// as bytes for a socket that was closed are.
-    ///
-    /// # Safety
-    /// `from` is readable for `len` bytes.
-    pub(super) unsafe fn deliver(&mut self, from: *const u8, len: u32) -> u32 {
-        let bytes = [libc::iovec { iov_base: from.cast_mut().cast(), iov_len: len as usize }];
+    pub(super) fn deliver(&mut self, from: Bytes<'_>) -> u32 {
+        let bytes = [libc::iovec { iov_base: from.at().cast_mut().cast(), iov_len: from.len() }];
         let given = kernel::send(self.end, &bytes, libc::MSG_DONTWAIT);
         self.full = given == Err(Failure::Blocked);
         match given {
             Ok(n) => n as u32,
             Err(Failure::Blocked | Failure::Interrupted) => 0,
-            Err(_) => len,
+            Err(_) => from.len() as u32,
         }
     }
 }

@@ -259,10 +259,9 @@ fn begin(
     s.side.store(side, Ordering::Relaxed);
     // SAFETY: the connection has no window yet, so that nobody else looks at its states, and the
     // guard says that nobody else gives it one.
-    let mut receiving = unsafe { s.receive.alone() };
+    let (mut receiving, mut sending) = unsafe { (s.receive.alone(), s.send.alone()) };
     receiving.set(recv);
-    // SAFETY: as above.
-    unsafe { s.send.alone() }.set(send);
+    sending.set(send);
     s.unread_hint.store(0, Ordering::Relaxed);
     s.room_hint.store(send.hint(), Ordering::Relaxed);
     if !mapped(r, index) && !map_found(r, index) {

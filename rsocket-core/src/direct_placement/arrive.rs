@@ -9,7 +9,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use std::os::fd::RawFd;
 
@@ -107,65 +107,9 @@ fn land(ends: &Ends, taken: u64, header: &Header, map: &Map) -> Result<(), Nonse
         return Err(Nonsense);
     }
     let to = core::ptr::with_exposed_provenance_mut::<u8>(map.at + header.at as usize);
-    let (mut done, len) = (0, header.len as usize);
-    while done < len {
-        let (from, n) = ends.incoming.stretch(taken, done, len - done);
-        // SAFETY: `stretch` vouches for the source. The destination lies inside the mapping
-        // (checked above, with a header that was read once). Its memory stays until the mapping was
-        // taken out of the list (iomap::map), which needs the list that `map` is borrowed from. The
-        // program may look at the bytes as they come; that is what it mapped them for.
-        unsafe {
-            if done + n < len {
-                core::ptr::copy_nonoverlapping(from, to.add(done), n);
-            } else {
-                last_byte_last(to.add(done), from, n);
-            }
-        }
-        done += n;
-    }
+    // SAFETY: it lies inside the mapping (checked above, with a header that was read once). Its
+    // memory stays until the mapping was taken out of the list (iomap::map), which needs the list
+    // that `map` is borrowed from.
+    unsafe { ends.incoming.land(taken, to, header.len as usize) };
     Ok(())
-}
-
-/// Copies so that a program that watches the last byte, or the last eight where they are aligned,
-/// sees them change after all others, as it does where a device writes.
-///
-/// # Safety
-/// As for a copy of `len` bytes, at least one.
-unsafe fn last_byte_last(to: *mut u8, from: *const u8, len: usize) {
-    let word = len >= 8 && (to.addr() + len).is_multiple_of(8);
-    let head = len - if word { 8 } else { 1 };
-    // SAFETY: the caller's promise; the tail is 8 aligned bytes, or one. Release: pairs with
-    // however the program looks.
-    unsafe {
-        core::ptr::copy_nonoverlapping(from, to, head);
-        if word {
-            let tail = from.add(head).cast::<u64>().read_unaligned();
-            AtomicU64::from_ptr(to.add(head).cast()).store(tail, Ordering::Release);
-        } else {
-            AtomicU8::from_ptr(to.add(head)).store(from.add(head).read(), Ordering::Release);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_byte_is_copied() {
-        let from: Vec<u8> = (1..100).collect();
-        for start in 0..16 {
-            for len in 1..40 {
-                let mut to = [0_u64; 8];
-                let base = to.as_mut_ptr().cast::<u8>();
-                // SAFETY: 16 + 40 bytes are fewer than there are on either side.
-                let seen = unsafe {
-                    last_byte_last(base.add(start), from.as_ptr(), len);
-                    core::slice::from_raw_parts(base, 64)
-                };
-                assert_eq!(&seen[start..start + len], &from[..len]);
-                assert!(seen[..start].iter().chain(&seen[start + len..]).all(|b| *b == 0));
-            }
-        }
-    }
 }

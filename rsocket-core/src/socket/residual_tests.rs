@@ -34,7 +34,7 @@ proptest! {
             let bytes: Vec<u8> = (sent..sent + if short { n as u64 % 4096 + 1 } else { n as u64 }).map(byte).collect();
             let v = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             sent += send::send(id, s, fd.as_raw_fd(), &[v], libc::MSG_DONTWAIT).unwrap_or(0) as u64;
-            while let Outgoing::Bytes { len, .. } = port.outgoing().unwrap()
+            while let Outgoing::Bytes(len) = port.outgoing().unwrap()
                 && take > 0
             {
                 let part = len.min(take);

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rsocket_core::copy::Bytes;
 use rsocket_core::device::conformance::Rig;
 use rsocket_core::device::rdma::{CmId, Event, EventChannel, Kind, PairParams, Private, RdmaPair};
 use rsocket_core::device::{Completion, MemoryError, PostError, QueuePair};
@@ -103,7 +104,7 @@ impl QueuePair for End {
         &self,
         addr: u64,
         len: u32,
-        sink: &mut dyn FnMut(*const u8, usize),
+        sink: &mut dyn FnMut(Bytes<'_>),
     ) -> Result<(), MemoryError> {
         self.with(|pair| pair.each_chunk(addr, len, sink))
     }

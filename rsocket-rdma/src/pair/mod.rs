@@ -31,7 +31,7 @@ use super::memory::{Domain, Exposed, Region};
 use super::staging::{Piece, Staging};
 use super::{CmError, ffi, gate, memory_limit};
 use rsocket_device::{Completion, MemoryError, PostError, QueuePair};
-use rsocket_host::copy::{CopyHint, out_of_window};
+use rsocket_host::copy::{Bytes, CopyHint, out_of_window};
 use rsocket_host::failure::Failure;
 use rsocket_wire::proto::control::Mode;
 use rsocket_wire::sge::Sge;
@@ -425,10 +425,11 @@ impl QueuePair for RdmaPair {
         &self,
         addr: u64,
         len: u32,
-        sink: &mut dyn FnMut(*const u8, usize),
+        sink: &mut dyn FnMut(Bytes<'_>),
     ) -> Result<(), MemoryError> {
         let place = self.region(addr, len as usize)?;
-        sink(place, len as usize);
+        // SAFETY: the place has so many bytes, and stays as long as the pair does.
+        sink(unsafe { Bytes::new(place, len as usize) });
         Ok(())
     }
 

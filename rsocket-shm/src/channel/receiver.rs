@@ -130,6 +130,15 @@ impl<'a> Receiver<'a> {
         if self.from.payload(state.next_bytes(), all).is_some() { bytes } else { 0 }
     }
 
+    /// Copies the first bytes of the current message, and of those [adjoining](Self::adjoining) it,
+    /// and takes nothing.
+    #[inline]
+    pub fn look(&self, to: &mut [u8]) {
+        if let Some(bytes) = self.from.bytes(self.state().next_bytes(), to.len()) {
+            bytes.copy_to(to);
+        }
+    }
+
     /// Gives back what is due, buffers and credits, one step at a time: each is found whole by a
     /// receiver that comes after our death.
     #[inline(never)]

@@ -12,7 +12,7 @@ use super::buffer_classes::{LARGE, SMALL, offset_of};
 use super::state::SendState;
 use crate::direction::Direction;
 use crate::layout;
-use rsocket_host::copy::CopyHint;
+use rsocket_host::copy::{Bytes, CopyHint};
 use rsocket_sync::guarded::Held;
 use rsocket_wire::sge::Sge;
 use rsocket_wire::word::{Message, Word};
@@ -218,6 +218,17 @@ impl<'a> Reservation<'a> {
         unsafe { self.to.fill(self.at.add(self.filled as usize), from, n, hint) };
         self.filled += n as u32;
         true
+    }
+
+    /// As [`Self::fill`], with bytes that a bridge has; false also where they are those of this very
+    /// place.
+    #[must_use]
+    #[inline]
+    pub fn fill_near(&mut self, from: Bytes<'_>) -> bool {
+        let (at, to) = (from.at().addr(), self.at.addr());
+        let apart = at.saturating_add(from.len()) <= to || to + self.len() <= at;
+        // SAFETY: readable (Bytes), and not where they are written to.
+        apart && unsafe { self.fill(from.at(), from.len(), CopyHint::Near) }
     }
 
     /// Has `fill` write into the memory itself, `len` bytes behind a pointer, and say how many it

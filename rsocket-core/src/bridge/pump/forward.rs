@@ -8,7 +8,6 @@ use crate::bridge::outgoing::Outgoing;
 use crate::bridge::peer_control::Note;
 use crate::bridge::port::Broken;
 use crate::channel::handover_state;
-use crate::copy;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
 use crate::proto::state::Event;
@@ -29,10 +28,10 @@ impl<Q: QueuePair> Pump<Q> {
                 break;
             }
             match next {
-                Outgoing::Bytes { at, len } => {
-                    // SAFETY: the port has shown them in this turn. What was posted before them
-                    // since came from the ring of direct writes, so that none was consumed.
-                    if !unsafe { self.post_bytes(at, len, &mut ramp)? } {
+                Outgoing::Bytes(len) => {
+                    // They are next still: what was posted since came from the ring of direct
+                    // writes.
+                    if !self.post_bytes(len, &mut ramp)? {
                         break;
                     }
                     moved = true;
@@ -54,18 +53,10 @@ impl<Q: QueuePair> Pump<Q> {
         Ok(moved)
     }
 
-    /// Posts the bytes that the port has next, or what of them there is room for; false for none.
-    ///
-    /// # Safety
-    /// The port has shown `len` bytes at `at` ([`Outgoing::Bytes`]), and nothing was consumed
-    /// since.
+    /// Posts the `len` bytes that the port has next, or what of them there is room for; false for
+    /// none.
     #[inline]
-    unsafe fn post_bytes(
-        &mut self,
-        at: *const u8,
-        len: u32,
-        ramp: &mut Ramp,
-    ) -> Result<bool, Broken> {
+    fn post_bytes(&mut self, len: u32, ramp: &mut Ramp) -> Result<bool, Broken> {
         if !self.stream.state().writable() {
             // Nobody takes it any more.
             self.dropped = true;
@@ -80,12 +71,8 @@ impl<Q: QueuePair> Pump<Q> {
         }
         let Some(post) = self.stream.next_data(ramp, most) else { return Ok(false) };
         let n = post.target.len;
-        // SAFETY: the port promises that the bytes that it has shown, as our caller says, and those
-        // behind them are readable in a row from `at` on, and n is at most `len`. The window's
-        // other side may write there meanwhile: it only spoils its own stream.
-        let fill = |to: &mut [u8]| unsafe {
-            copy::near(to.as_mut_ptr(), at, to.len().min(n as usize));
-        };
+        let port = &mut self.port;
+        let fill = |to: &mut [u8]| port.look(to.get_mut(..n as usize).unwrap_or(&mut []));
         match self.pair.post_filled(post.target, Some(post.word), post.token, fill) {
             Ok(()) => {
                 self.outstanding += 1;
