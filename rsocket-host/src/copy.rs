@@ -4,7 +4,8 @@
 //! store does not, and from a few KiB up may be the faster when bytes flow one way between two
 //! cores (`rsocket-shm/src/stores.rs`). On one core, and for a reply that the peer waits for,
 //! ordinary stores win. So the caller says which it is, and this module, which knows nothing but
-//! bytes, chooses the instructions. Entry points: [`into_window`], [`out_of_window`] and [`near`]; [`Bytes`].
+//! bytes, chooses the instructions. Entry points: [`into_window`], [`out_of_window`] and [`near`];
+//! [`Bytes`].
 //!
 //! A streaming store is not ordered by a Release store (it does not pass through the cache the same
 //! way, and x86 orders it only by a fence). One `sfence` ends each piece here, so that whatever the
@@ -28,8 +29,8 @@ pub enum CopyHint {
     Near,
 }
 
-/// Bytes that can be read. Another process may be writing them: what is copied may be any bytes, and
-/// no reference to them exists.
+/// Bytes that can be read. Another process may be writing them: what is copied may be any bytes,
+/// and no reference to them exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<'a> {
     at: *const u8,

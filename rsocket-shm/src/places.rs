@@ -206,8 +206,8 @@ impl Direction {
         Ok(Some(header))
     }
 
-    /// Receiver: the bytes of the piece at `taken`, which has `len` more from the `done`th on, as far
-    /// as they lie in a row.
+    /// Receiver: the bytes of the piece at `taken`, which has `len` more from the `done`th on, as
+    /// far as they lie in a row.
     #[must_use]
     pub fn stretch(&self, taken: u64, done: usize, len: usize) -> Bytes<'_> {
         let at = (taken as usize).wrapping_add(Header::SIZE + done) % PLACES;

@@ -3,8 +3,8 @@
 //! The algorithms (the lock here, the sleeper's handshake of rsocket-core's `shm::park`) are
 //! written over the traits of [`atom`], so that the model tests run the very same code over a
 //! scheduler's atomics. Entry points: [`lock::OwnedLock`], [`mutex::Mutex`],
-//! [`guarded::Guarded`], [`published::Published`], [`spin::Adaptive`], [`backoff::of`]. After a fork the child calls
-//! [`rsocket_host::thread::forked`] before it takes any lock.
+//! [`guarded::Guarded`], [`published::Published`], [`spin::Adaptive`], [`backoff::of`]. After a
+//! fork the child calls [`rsocket_host::thread::forked`] before it takes any lock.
 #![cfg_attr(not(test), no_std)]
 // A panic in here kills somebody else's program.
 #![cfg_attr(

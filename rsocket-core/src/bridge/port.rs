@@ -235,8 +235,8 @@ impl Port {
         Ok(sender.state().room())
     }
 
-    /// Puts the bytes, or the first of them, before the program as one message; how many. The program's threads
-    /// are not woken: [`Self::wake_reader`].
+    /// Puts the bytes, or the first of them, before the program as one message; how many. The
+    /// program's threads are not woken: [`Self::wake_reader`].
     ///
     /// # Errors
     /// [`Broken`].

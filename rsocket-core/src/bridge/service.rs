@@ -48,7 +48,8 @@ pub(super) struct Service {
     pub(super) known: Mutex<Known>,
 }
 
-// SAFETY: the channel is read by the service thread alone, and making identifiers on it is thread-safe in librdmacm; the rest is plain numbers.
+// SAFETY: the channel is read by the service thread alone, and making identifiers on it is
+// thread-safe in librdmacm; the rest is plain numbers.
 unsafe impl Sync for Service {}
 
 // SAFETY: as above.

@@ -165,8 +165,8 @@ impl Under {
         Ok(true)
     }
 
-    /// Gives the kernel the bytes, or the first of them; how many it took. What nobody can read any more is gone,
-    /// as bytes for a socket that was closed are.
+    /// Gives the kernel the bytes, or the first of them; how many it took. What nobody can read any
+    /// more is gone, as bytes for a socket that was closed are.
     pub(super) fn deliver(&mut self, from: Bytes<'_>) -> u32 {
         let bytes = [libc::iovec { iov_base: from.at().cast_mut().cast(), iov_len: from.len() }];
         let given = kernel::send(self.end, &bytes, libc::MSG_DONTWAIT);

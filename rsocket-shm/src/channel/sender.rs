@@ -220,8 +220,8 @@ impl<'a> Reservation<'a> {
         true
     }
 
-    /// As [`Self::fill`], with bytes that a bridge has; false also where they are those of this very
-    /// place.
+    /// As [`Self::fill`], with bytes that a bridge has; false also where they are those of this
+    /// very place.
     #[must_use]
     #[inline]
     pub fn fill_near(&mut self, from: Bytes<'_>) -> bool {
