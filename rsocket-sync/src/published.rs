@@ -27,7 +27,7 @@ impl<T> Default for Published<T> {
 // Sync: any thread may get what another has published.
 impl<T: Sync> Published<T> {
     /// What was published, if anything.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn get(&self) -> Option<&'static T> {
         // Acquire: pairs with the releases below.
@@ -35,7 +35,15 @@ impl<T: Sync> Published<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Whether something was published. Relaxed: says nothing of what it is.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        !self.0.load(Ordering::Relaxed).is_null()
+    }
+
     /// This is found from now on.
+    #[inline]
     pub fn publish(&self, value: &'static T) {
         // Release: pairs with the acquire in get().
         self.0.store(ptr::from_ref(value).cast_mut(), Ordering::Release);
@@ -54,7 +62,7 @@ impl<T: Sync> Published<T> {
     /// Nothing is found from now on. Writes nothing where that is so already: in the child of a
     /// fork a page that is not written is not copied.
     pub fn withdraw(&self) {
-        if !self.0.load(Ordering::Relaxed).is_null() {
+        if self.is_there() {
             // Release: what was done before is seen by whoever finds nothing.
             self.0.store(ptr::null_mut(), Ordering::Release);
         }
@@ -69,10 +77,10 @@ mod tests {
     fn the_first_offer_is_found_until_it_is_withdrawn() {
         static VALUES: [u32; 3] = [1, 2, 3];
         let place = Published::new();
-        assert_eq!(place.get(), None);
+        assert_eq!((place.get(), place.is_there()), (None, false));
         assert_eq!((place.offer(&VALUES[0]), place.offer(&VALUES[1])), (&1, &1));
         place.publish(&VALUES[2]);
-        assert_eq!(place.get(), Some(&3));
+        assert_eq!((place.get(), place.is_there()), (Some(&3), true));
         place.withdraw();
         assert_eq!((place.get(), place.offer(&VALUES[1])), (None, &2));
     }

@@ -40,7 +40,6 @@ mod tests;
 mod udp;
 pub(crate) mod waiters;
 
-use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
@@ -53,7 +52,7 @@ use crate::conn::fork_group::{self, MAX_SLOTS};
 use crate::conn::slot::{SlotId, flag};
 use crate::failure::Failure;
 use crate::host::events::Events;
-use crate::sync::lock::OwnedLock;
+use crate::sync::mutex::Mutex;
 use crate::sys;
 use crate::sys::settle::Settle;
 
@@ -65,19 +64,13 @@ pub const MOST_V6: usize = 2020;
 
 /// One for each slot, used again by the slot's next socket.
 struct Endpoint {
-    lock: OwnedLock,
     /// Bits of [`Events`] that the last look found, for whoever cannot look.
     hint: AtomicU32,
-    /// Touched under the lock.
-    state: UnsafeCell<Option<Box<State>>>,
+    state: Mutex<Option<Box<State>>>,
 }
 
-// SAFETY: the state is only touched under the lock.
-unsafe impl Sync for Endpoint {}
-
-static ENDPOINTS: [Endpoint; MAX_SLOTS] = [const {
-    Endpoint { lock: OwnedLock::new(), hint: AtomicU32::new(0), state: UnsafeCell::new(None) }
-}; MAX_SLOTS];
+static ENDPOINTS: [Endpoint; MAX_SLOTS] =
+    [const { Endpoint { hint: AtomicU32::new(0), state: Mutex::new(None) } }; MAX_SLOTS];
 
 /// One more than the highest slot that ever had an endpoint here.
 static END: AtomicU32 = AtomicU32::new(0);
@@ -100,12 +93,9 @@ pub fn is(id: SlotId) -> bool {
 /// `EAGAIN` in a signal handler that interrupted this thread here; `EBADF`, or no descriptors left.
 fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, Failure> {
     let endpoint = endpoint(id)?;
-    let Some(held) = endpoint.lock.hold() else { return Err(Failure::Blocked) };
-    // SAFETY: the lock is ours.
-    let place = unsafe { &mut *endpoint.state.get() };
-    let result = present(id, fd, place).map(|state| (f(state), news(state)));
-    drop(held);
-    let (result, wakers) = result?;
+    let result =
+        endpoint.state.with(|place| present(id, fd, place).map(|state| (f(state), news(state))));
+    let (result, wakers) = result.ok_or(Failure::Blocked)??;
     if !wakers.is_empty() {
         waiters::wake(id, &wakers);
     }
@@ -151,10 +141,7 @@ fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut
 
 /// As [`with`], but only if there is anything already.
 fn with_existing<R>(id: SlotId, f: impl FnOnce(&mut State) -> R) -> Option<R> {
-    let endpoint = endpoint(id).ok()?;
-    let _held = endpoint.lock.hold()?;
-    // SAFETY: the lock is ours.
-    unsafe { &mut *endpoint.state.get() }.as_mut().map(|state| f(state))
+    endpoint(id).ok()?.state.with(|place| place.as_mut().map(|state| f(state)))?
 }
 
 fn discard(place: &mut Option<Box<State>>) {
@@ -174,9 +161,7 @@ pub fn created(id: SlotId, fd: RawFd) -> Result<(), Failure> {
 /// This process has no descriptor of the socket any more.
 pub fn closed(id: SlotId) {
     let Ok(endpoint) = endpoint(id) else { return };
-    let Some(_held) = endpoint.lock.hold() else { return };
-    // SAFETY: the lock is ours.
-    discard(unsafe { &mut *endpoint.state.get() });
+    endpoint.state.with(discard);
 }
 
 /// At the end of the process: the device sends what it has, and writers of our memory are told.
@@ -190,10 +175,8 @@ pub fn forked() {
     let end = END.load(Ordering::Relaxed) as usize;
     END.settle(0);
     for endpoint in ENDPOINTS.iter().take(end) {
-        endpoint.lock.reset();
-        // SAFETY: the child has one thread.
-        let place = unsafe { &mut *endpoint.state.get() };
-        if let Some(state) = place.take() {
+        endpoint.state.forked();
+        if let Some(state) = endpoint.state.with(Option::take).flatten() {
             state.close();
             // What it has of rings and queue pairs is not to be torn down here.
             core::mem::forget(state);

@@ -6,9 +6,7 @@
 //! [`watch`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::cell::UnsafeCell;
 use core::net::{IpAddr, SocketAddr};
-use core::sync::atomic::{AtomicPtr, Ordering};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, RawFd};
 
@@ -20,8 +18,9 @@ use crate::conn::slot::SlotId;
 use crate::device::rdma::{CmError, CmId, EventChannel, Kind, Path, UdPair};
 use crate::failure::Failure;
 use crate::sync::lock::OwnedLock;
+use crate::sync::mutex::Mutex;
+use crate::sync::published::Published;
 use crate::sys;
-use crate::sys::settle::Settle;
 
 /// How long resolving an address, and then a route, may take, in milliseconds
 /// (`wire-protocol §9.5`).
@@ -50,32 +49,24 @@ struct Searches {
 struct Service {
     channel: EventChannel,
     epoll: RawFd,
-    lock: OwnedLock,
-    /// Touched under `lock`.
-    searches: UnsafeCell<Searches>,
+    searches: Mutex<Searches>,
 }
 
-// SAFETY: `searches` is only touched under `lock`; the channel is read by the thread alone, and
+// SAFETY: `searches` has a lock of its own; the channel is read by the thread alone, and
 // making identifiers on it is thread-safe; the rest is plain numbers.
 unsafe impl Sync for Service {}
 // SAFETY: as above.
 unsafe impl Send for Service {}
 
-static SERVICE: AtomicPtr<Service> = AtomicPtr::new(core::ptr::null_mut());
+static SERVICE: Published<Service> = Published::new();
 static STARTING: OwnedLock = OwnedLock::new();
 
-fn running() -> Option<&'static Service> {
-    // Acquire: pairs with the release in start().
-    // SAFETY: once stored it is never freed.
-    unsafe { SERVICE.load(Ordering::Acquire).as_ref() }
-}
-
 fn start() -> Result<&'static Service, Failure> {
-    if let Some(service) = running() {
+    if let Some(service) = SERVICE.get() {
         return Ok(service);
     }
     let Some(_held) = STARTING.hold() else { return Err(Failure::Blocked) };
-    running().map_or_else(|| open().and_then(launch), Ok)
+    SERVICE.get().map_or_else(|| open().and_then(launch), Ok)
 }
 
 fn open() -> Result<Service, Failure> {
@@ -83,25 +74,25 @@ fn open() -> Result<Service, Failure> {
     let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
     let data = epoll::EventData::new_u64(MANAGER);
     epoll::add(sys::borrow(epoll), sys::borrow(channel.fd()).as_fd(), data, epoll::EventFlags::IN)?;
-    Ok(Service { channel, epoll, lock: OwnedLock::new(), searches: UnsafeCell::default() })
+    Ok(Service { channel, epoll, searches: Mutex::default() })
 }
 
 fn launch(service: Service) -> Result<&'static Service, Failure> {
     let service: &'static Service = Box::leak(Box::new(service));
-    SERVICE.store(core::ptr::from_ref(service).cast_mut(), Ordering::Release);
+    SERVICE.publish(service);
     if sys::background::start("rsocket-dgram", serve) {
         return Ok(service);
     }
-    SERVICE.store(core::ptr::null_mut(), Ordering::Release);
+    SERVICE.withdraw();
     Err(Failure::Blocked)
 }
 
 /// In the child of a fork: thread and searches are the parent's.
 pub(super) fn forked() {
-    if let Some(service) = running() {
+    if let Some(service) = SERVICE.get() {
         sys::close_private(service.epoll);
     }
-    SERVICE.settle(core::ptr::null_mut());
+    SERVICE.withdraw();
     STARTING.reset();
 }
 
@@ -128,7 +119,7 @@ pub(super) fn look_up(
     ours: IpAddr,
 ) -> Result<(), Failure> {
     let service = start()?;
-    let key = service.with(|s| {
+    let key = service.searches.with(|s| {
         s.last += 1;
         (s.under_way.len() < MOST).then_some(s.last)
     });
@@ -136,7 +127,7 @@ pub(super) fn look_up(
     let id = CmId::for_datagrams(&service.channel, key)?;
     let theirs = SocketAddr::new(to.ip().to_canonical(), to.port());
     let theirs = if theirs.is_ipv4() { theirs } else { to };
-    let found = service.with(|s| {
+    let found = service.searches.with(|s| {
         // Before it begins: the answer may be there at once.
         s.under_way.insert(key, Search { id, slot, generation, to, ours });
         s.under_way.get(&key).map(|search| {
@@ -146,7 +137,7 @@ pub(super) fn look_up(
     match found.flatten() {
         Some(Ok(())) => Ok(()),
         other => {
-            drop(service.with(|s| s.under_way.remove(&key)));
+            drop(service.searches.with(|s| s.under_way.remove(&key)));
             other.map_or(Err(Failure::Blocked), |result| result.map_err(Failure::from))
         }
     }
@@ -154,7 +145,7 @@ pub(super) fn look_up(
 
 /// The thread is to look at the socket once something has come to this descriptor, a queue pair's.
 pub(super) fn watch(fd: RawFd, id: SlotId) {
-    let Some(service) = running() else { return };
+    let Some(service) = SERVICE.get() else { return };
     let data = || epoll::EventData::new_u64(u64::from(id.raw()));
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
     let set = sys::borrow(service.epoll);
@@ -164,7 +155,7 @@ pub(super) fn watch(fd: RawFd, id: SlotId) {
 }
 
 fn serve() {
-    let Some(service) = running() else { return };
+    let Some(service) = SERVICE.get() else { return };
     let mut events: Vec<epoll::Event> = Vec::with_capacity(32);
     loop {
         events.clear();
@@ -193,17 +184,11 @@ fn on_frames(id: SlotId) {
 }
 
 impl Service {
-    fn with<R>(&self, f: impl FnOnce(&mut Searches) -> R) -> Option<R> {
-        let _held = self.lock.hold()?;
-        // SAFETY: the lock is ours.
-        Some(f(unsafe { &mut *self.searches.get() }))
-    }
-
     fn on_manager(&self) {
         while let Ok(Some(event)) = self.channel.next() {
             match event.kind {
                 Kind::AddressResolved => {
-                    let asked = self.with(|s| {
+                    let asked = self.searches.with(|s| {
                         s.under_way
                             .get(&event.id)
                             .map(|search| search.id.resolve_route(PATIENCE_MS))
@@ -223,7 +208,7 @@ impl Service {
 
     /// A search is over: the socket is told.
     fn found(&self, key: u64, resolved: bool) {
-        let Some(Some(search)) = self.with(|s| s.under_way.remove(&key)) else { return };
+        let Some(Some(search)) = self.searches.with(|s| s.under_way.remove(&key)) else { return };
         let path = if resolved { Path::of(&search.id) } else { None };
         let _ = super::with_existing(search.slot, |state: &mut endpoint::State| {
             if state.generation != search.generation {

@@ -6,13 +6,14 @@
 //! nothing until it is touched; look-ups take no lock.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::os::fd::RawFd;
 
 use super::kernel;
 use super::lock::Guarded;
 use super::set::{Entry, State};
 use crate::readiness::source::{Events, SlotId, Source};
+use crate::sync::published::Published;
 use crate::sys::{self, MAX_FDS};
 
 /// The most sets at a time; further ones are the kernel's alone.
@@ -61,8 +62,8 @@ pub(super) struct Lists {
 pub struct Registry<S: Source> {
     /// Whom the sets ask about sockets.
     pub source: S,
-    by_fd: [AtomicPtr<Set<S>>; MAX_FDS],
-    by_id: [AtomicPtr<Set<S>>; MAX_SETS],
+    by_fd: [Published<Set<S>>; MAX_FDS],
+    by_id: [Published<Set<S>>; MAX_SETS],
     pub(super) home_of_fd: [AtomicU32; MAX_FDS],
     pub(super) home_of_slot: [AtomicU32; MAX_FDS],
     /// When all ready bits were last looked at, in ticks, where they are many. Relaxed: a hint.
@@ -93,8 +94,8 @@ impl<S: Source> Registry<S> {
     pub const fn new(source: S) -> Self {
         Self {
             source,
-            by_fd: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_FDS],
-            by_id: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS],
+            by_fd: [const { Published::new() }; MAX_FDS],
+            by_id: [const { Published::new() }; MAX_SETS],
             home_of_fd: [const { AtomicU32::new(0) }; MAX_FDS],
             home_of_slot: [const { AtomicU32::new(0) }; MAX_FDS],
             collected: AtomicU64::new(0),
@@ -102,23 +103,20 @@ impl<S: Source> Registry<S> {
         }
     }
 
-    fn place(&self, epfd: RawFd) -> Option<&AtomicPtr<Set<S>>> {
+    fn place(&self, epfd: RawFd) -> Option<&Published<Set<S>>> {
         usize::try_from(epfd).ok().and_then(|i| self.by_fd.get(i))
     }
 
     /// The mirror behind a descriptor.
     #[inline]
     pub(crate) fn get(&'static self, epfd: RawFd) -> Option<&'static Set<S>> {
-        // Acquire: pairs with the Release of `make` and `duplicated`.
-        let at = self.place(epfd)?.load(Ordering::Acquire);
-        // SAFETY: null or from `new_set`, which leaks: valid for ever.
-        if at.is_null() { None } else { Some(unsafe { &*at }) }
+        self.place(epfd)?.get()
     }
 
     /// See [`super::is_set`].
     #[inline]
     pub fn is_set(&self, epfd: RawFd) -> bool {
-        self.place(epfd).is_some_and(|p| !p.load(Ordering::Relaxed).is_null())
+        self.place(epfd).is_some_and(Published::is_there)
     }
 
     /// Whether the kernel alone answers for this number: it is no set, or one without a member that
@@ -167,8 +165,7 @@ impl<S: Source> Registry<S> {
             }
             let set = self.new_set(lists)?;
             set.state.with(|state| state.begin(epfd));
-            // Release: pairs with the Acquire of `get`.
-            place.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
+            place.publish(set);
             Some(set)
         })?
     }
@@ -195,16 +192,13 @@ impl<S: Source> Registry<S> {
             fork_held: AtomicBool::new(false),
             next_free: AtomicU32::new(0),
         }));
-        // Release: pairs with the Acquire of `of_id`.
-        place.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
+        place.publish(set);
         lists.count += 1;
         Some(set)
     }
 
     fn of_id(&'static self, id: u32) -> Option<&'static Set<S>> {
-        let at = self.by_id.get(id as usize)?.load(Ordering::Acquire);
-        // SAFETY: null or leaked by `new_set`.
-        if at.is_null() { None } else { Some(unsafe { &*at }) }
+        self.by_id.get(id as usize)?.get()
     }
 
     pub(super) fn all(&'static self) -> impl Iterator<Item = &'static Set<S>> {
@@ -219,7 +213,7 @@ impl<S: Source> Registry<S> {
         self.closed(new);
         if let (Some(set), Some(place)) = (self.get(old), self.place(new)) {
             set.state.with(|state| state.fds.push(new));
-            place.store(core::ptr::from_ref(set).cast_mut(), Ordering::Release);
+            place.publish(set);
         }
     }
 
@@ -230,7 +224,7 @@ impl<S: Source> Registry<S> {
         }
         let set = self.get(epfd);
         if let Some(place) = self.place(epfd) {
-            place.store(core::ptr::null_mut(), Ordering::Release);
+            place.withdraw();
         }
         let Some(set) = set else { return };
         let last = self.enter(set, |state| {
