@@ -7,6 +7,7 @@ use rsocket_edge::descriptors;
 use rsocket_edge::descriptors::Entry;
 use rsocket_edge::native;
 use rsocket_host::failure::Failure;
+use rsocket_host::sys;
 
 /// An rsocket of any kind.
 ///
@@ -49,6 +50,5 @@ pub(crate) fn enter(fd: c_int, slot: SlotId) -> Result<(), Failure> {
 
 /// Closes a descriptor past libc, where a preload library may watch.
 pub(crate) fn close(fd: c_int) {
-    // SAFETY: the caller owns the number and gives it up.
-    unsafe { rustix::io::close(fd) };
+    sys::close(fd);
 }

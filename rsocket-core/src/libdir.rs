@@ -8,6 +8,8 @@
 
 use core::ffi::CStr;
 
+use crate::host::loaded;
+
 /// The variable, in both spellings.
 const VARIABLES: [&[u8]; 2] = [b"$LIB", b"${LIB}"];
 
@@ -19,16 +21,7 @@ pub fn directory() -> Option<&'static [u8]> {
 }
 
 fn libc_file() -> Option<&'static [u8]> {
-    let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    let here: unsafe extern "C" fn(libc::c_ulong) -> libc::c_ulong = libc::getauxval;
-    // SAFETY: fills in the structure; the name of libc's file lives as long as libc.
-    unsafe {
-        if libc::dladdr(here as *const _, found.as_mut_ptr()) == 0 {
-            return None;
-        }
-        let name = found.assume_init().dli_fname;
-        (!name.is_null()).then(|| CStr::from_ptr(name).to_bytes())
-    }
+    loaded::libc_file().map(CStr::to_bytes)
 }
 
 /// From the last directory that is called `lib`, or so, to libc itself.
@@ -86,9 +79,7 @@ pub fn is_right(directory: &[u8]) -> bool {
     let Some(path) = libc_file() else { return false };
     let Some([before, after]) = with_variable(path, directory) else { return false };
     let Ok(name) = std::ffi::CString::new([before, b"$LIB", after].concat()) else { return false };
-    // SAFETY: a C string; nothing is loaded, and a handle that is not closed only counts what stays
-    // anyway.
-    unsafe { !libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD).is_null() }
+    loaded::is_loaded(&name)
 }
 
 #[cfg(test)]

@@ -14,14 +14,13 @@ use crate::environment::variable;
 use crate::host::trial;
 use crate::live_segment::conn_counters;
 use crate::sync::{stack, thread};
-use crate::sys::{errand, sandbox};
+use crate::sys::{self, errand, sandbox};
 use crate::{bridge, datagram, descriptors, live_segment, readiness, socket, stats};
 
 /// Registers the steps around `fork`. To be called once, when the library is loaded; it must never
 /// be unloaded after that.
 pub fn watch_forks() {
-    // SAFETY: three functions that live as long as the library does, by the caller's promise.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    sys::around_forks(prepare, parent, child);
 }
 
 /// At `exit` (not `_exit`), after the program's own handlers.
@@ -82,7 +81,7 @@ fn prepared(now: bool) -> bool {
     PREPARED.try_with(|p| p.replace(now)).unwrap_or(false)
 }
 
-unsafe extern "C" fn prepare() {
+extern "C" fn prepare() {
     if descriptors::any() && !sandbox::inside() {
         // One section up to the end of the last step: a handler in between might fork, or leave by
         // a jump.
@@ -97,7 +96,7 @@ unsafe extern "C" fn prepare() {
 }
 
 /// Also after a fork that failed.
-unsafe extern "C" fn parent() {
+extern "C" fn parent() {
     if prepared(false) {
         bridge::ends::fork_parent();
         rdma::fork_parent();
@@ -107,7 +106,7 @@ unsafe extern "C" fn parent() {
     }
 }
 
-unsafe extern "C" fn child() {
+extern "C" fn child() {
     if !sandbox::inside() {
         descriptors::inherit();
     }

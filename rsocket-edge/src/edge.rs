@@ -55,9 +55,7 @@ pub fn fail(e: Failure) -> c_int {
 /// thread, as the kernel does, unless the call said not to.
 pub fn sent(result: Result<usize, Failure>, flags: c_int) -> ssize_t {
     if result == Err(Failure::Ended) && flags & libc::MSG_NOSIGNAL == 0 {
-        // SAFETY: raise is async-signal-safe and takes no pointer. A handler of the program's may
-        // run here, or the process may end here; we hold nothing.
-        unsafe { libc::raise(libc::SIGPIPE) };
+        sys::raise(libc::SIGPIPE);
     }
     count(result)
 }

@@ -190,7 +190,14 @@ pub fn private_copy(fd: impl AsFd) -> Result<RawFd, Failure> {
 /// Closes a private descriptor and forgets it.
 pub fn close_private(fd: RawFd) {
     forget_private(fd);
-    // SAFETY: the number came from make_private and is closed once; its owner gives it up here.
+    close(fd);
+}
+
+/// Closes a number that its one owner gives up, past libc, whose `close` is a hook where this
+/// library is preloaded.
+pub fn close(fd: RawFd) {
+    // SAFETY: the kernel takes the number and touches no memory; a wrong one is an EBADF, or takes
+    // away what another owner counts on, who then gets an error.
     unsafe { rustix::io::close(fd) };
 }
 
@@ -199,13 +206,21 @@ pub fn close_private(fd: RawFd) {
 /// # Errors
 /// As dup3(2). `fd` is closed in any case.
 pub fn put_at(fd: OwnedFd, at: RawFd, closes_on_exec: bool) -> Result<(), Failure> {
+    let put = name_at(fd.as_fd(), at, closes_on_exec);
+    discard(fd);
+    put
+}
+
+/// As [`put_at`], for a number of anybody's, and what is named keeps its other name.
+///
+/// # Errors
+/// As dup3(2).
+pub fn name_at(fd: BorrowedFd<'_>, at: RawFd, closes_on_exec: bool) -> Result<(), Failure> {
     use rustix::io::DupFlags;
     let flags = if closes_on_exec { DupFlags::CLOEXEC } else { DupFlags::empty() };
-    // SAFETY: `at` stays the program's, since this owner of it is never dropped.
+    // SAFETY: `at` stays whose it is, since this owner of it is never dropped.
     let mut place = core::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(at) });
-    let put = rustix::io::dup3(&fd, &mut place, flags);
-    discard(fd);
-    Ok(put?)
+    Ok(rustix::io::dup3(fd, &mut place, flags)?)
 }
 
 /// Marks a private descriptor that the process's last program left open, close-on-exec again.
@@ -227,8 +242,7 @@ pub fn keep_across_exec(fd: RawFd, keep: bool) {
 
 /// Closes without libc's `close`, which is a hook where this library is preloaded.
 pub fn discard(fd: OwnedFd) {
-    // SAFETY: the number came out of an owned descriptor just now, so nobody else closes it.
-    unsafe { rustix::io::close(fd.into_raw_fd()) };
+    close(fd.into_raw_fd());
 }
 
 /// Which network namespace a socket is of, where the kernel says so (5.14).
@@ -312,6 +326,20 @@ pub fn emptied_in_copies() -> Option<&'static EmptiedPage> {
 #[must_use]
 pub fn pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// Has `fork` of libc's call these for as long as the process lives: before, and after it in the
+/// parent and in the child.
+pub fn around_forks(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: functions that take nothing, and stay: our libraries are never unloaded.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+/// Sends a signal to the calling thread. A handler of the program's may run here, or the process
+/// may end here: nothing may be held.
+pub fn raise(signal: i32) {
+    // SAFETY: async-signal-safe, and takes no pointer.
+    unsafe { libc::raise(signal) };
 }
 
 /// Threads of the library's own in this process. Relaxed: a count that orders nothing.

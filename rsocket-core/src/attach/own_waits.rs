@@ -20,6 +20,7 @@ use crate::config::policy;
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::image::{self, Owner};
+use crate::host::loaded;
 use crate::sync::stack;
 use crate::sys;
 
@@ -104,12 +105,7 @@ fn any() -> bool {
 /// Looks through every file that is mapped to be executed.
 fn in_mapped_files() -> bool {
     let Ok(maps) = open(MAPS) else { return false };
-    let places = Places {
-        ours: in_mapped_files as *const () as u64,
-        // SAFETY: always safe to call; where the kernel, or the linker in its place, has the
-        // program begin.
-        program: unsafe { libc::getauxval(libc::AT_ENTRY) },
-    };
+    let places = Places { ours: in_mapped_files as *const () as u64, program: loaded::entry() };
     let mut found = false;
     image::with_piece(|piece| {
         let mut text = [0_u8; LINE];

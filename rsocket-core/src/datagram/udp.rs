@@ -8,34 +8,23 @@ use core::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use rustix::time::Timespec;
 
-use crate::address::SockAddr;
 use crate::failure::Failure;
 use crate::sys;
 
 /// The most bytes that a UDP packet can have.
 pub(super) const LARGEST: usize = 65_536;
 
-fn count(n: libc::c_long) -> Result<usize, Failure> {
-    usize::try_from(n).map_err(|_| Failure::last())
-}
-
 /// Sends one packet, to where the socket is connected if no address is given.
 pub(super) fn send(fd: RawFd, to: Option<&SocketAddr>, packet: &[u8]) -> Result<usize, Failure> {
-    let (storage, length) = to.map_or_else(
-        // SAFETY: zeroes are a value of this structure.
-        || (unsafe { core::mem::zeroed() }, 0),
-        |to| SockAddr(*to).to_storage(),
-    );
-    let name = if length == 0 { core::ptr::null() } else { &raw const storage };
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: packet and address are locals or the caller's, of the lengths given.
-    count(unsafe {
-        libc::syscall(libc::SYS_sendto, fd, packet.as_ptr(), packet.len(), flags, name, length)
-    })
+    let (fd, flags) = (sys::borrow(fd), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    Ok(match to {
+        None => rustix::net::send(fd, packet, flags),
+        Some(to) => rustix::net::sendto(fd, packet, flags, to),
+    }?)
 }
 
 /// Waits until the kernel has room, a millisecond at most. Not a cancellation point: a lock may be
@@ -48,25 +37,8 @@ pub(super) fn wait_for_room(fd: RawFd) {
 
 /// Takes one packet, and who sent it.
 pub(super) fn receive(fd: RawFd, into: &mut [u8]) -> Result<(usize, Option<SocketAddr>), Failure> {
-    // SAFETY: zeroes are a value of this structure.
-    let mut storage: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
-    let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-    let (at, flags) = (into.as_mut_ptr(), libc::MSG_DONTWAIT);
-    // SAFETY: buffer and name are writable for the lengths given.
-    let n = count(unsafe {
-        libc::syscall(
-            libc::SYS_recvfrom,
-            fd,
-            at,
-            into.len(),
-            flags,
-            &raw mut storage,
-            &raw mut length,
-        )
-    })?;
-    // SAFETY: the kernel wrote so much of it.
-    let from = unsafe { SockAddr::read((&raw const storage).cast(), length) };
-    Ok((n, from.ok().map(|from| plain(from.0))))
+    let (n, _, from) = rustix::net::recvfrom(sys::borrow(fd), into, RecvFlags::DONTWAIT)?;
+    Ok((n, from.and_then(|from| SocketAddr::try_from(from).ok()).map(plain)))
 }
 
 /// An address as it is compared: without flow information.

@@ -16,15 +16,12 @@ use crate::failure::Failure;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::descriptors::{self, Entry};
-use crate::host::image;
+use crate::host::{image, loaded};
 use crate::sync::stack;
-use crate::sys::small_file::read_exactly;
 use crate::{libdir, socket, sys};
 
 /// Scripts whose interpreter is a script again, at most.
 const DEPTH: usize = 4;
-const PT_INTERP: u32 = 3;
-const PT_PHDR: u32 = 6;
 /// The longest path that is dealt with, its end included.
 const PATH: usize = 1024;
 
@@ -127,18 +124,8 @@ unsafe fn preloads(environment: *const *const c_char) -> bool {
 
 /// The library's file, as the dynamic linker was told to find it.
 fn own_name() -> Option<&'static CStr> {
-    let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    let here: fn() -> Option<&'static CStr> = own_name;
-    // SAFETY: fills in the structure; the name lives as long as the library is loaded.
-    unsafe {
-        if libc::dladdr(here as *const _, found.as_mut_ptr()) == 0 {
-            return None;
-        }
-        let name = found.assume_init().dli_fname;
-        // One that was found without a path may be another one next time.
-        (!name.is_null() && CStr::from_ptr(name).to_bytes().contains(&b'/'))
-            .then(|| CStr::from_ptr(name))
-    }
+    // One that was found without a path may be another one next time.
+    loaded::own_file().filter(|name| name.to_bytes().contains(&b'/'))
 }
 
 /// Whether a list as of `LD_PRELOAD` has this name in it.
@@ -221,9 +208,12 @@ fn join<'a>(space: &'a mut [u8; PATH], directory: &[u8], name: &[u8]) -> Option<
 
 /// Whether the program in this file begins with our dynamic linker, which will load us.
 fn loads(file: &OwnedFd, depth: usize) -> bool {
-    unmarked(file)
-        && (is_ours(file).unwrap_or(false) && can_be_followed(file)
-            || interpreter_loads(file, depth))
+    unmarked(file) && (is_ours(file) && can_be_followed(file) || interpreter_loads(file, depth))
+}
+
+/// Whether it is a program for the machine and the dynamic linker that this one is for.
+fn is_ours(file: &OwnedFd) -> bool {
+    loaded::interpreter().and_then(|own| image::is_for(file, own)) == Some(true)
 }
 
 /// Whether what it does with what it inherits goes through hooks. Connections that are on TCP need
@@ -270,51 +260,6 @@ fn interpreter_loads(file: &OwnedFd, depth: usize) -> bool {
     yes
 }
 
-/// Whether it is a program for the machine and the dynamic linker that this one is for. `None`: not
-/// such a file.
-fn is_ours(file: &OwnedFd) -> Option<bool> {
-    let own = own_interpreter()?.to_bytes_with_nul();
-    let mut head = [0; size_of::<libc::Elf64_Ehdr>()];
-    read_exactly(file, 0, &mut head)?;
-    // SAFETY: plain integers, for which any bytes are valid.
-    let head: libc::Elf64_Ehdr = unsafe { core::mem::transmute(head) };
-    let machine = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
-    let [m, e, l, f, class, ..] = head.e_ident;
-    if [m, e, l, f, class] != *b"\x7fELF\x02" || head.e_machine != machine || head.e_phnum > 256 {
-        return Some(false);
-    }
-    for i in 0..u64::from(head.e_phnum) {
-        let mut part = [0; size_of::<libc::Elf64_Phdr>()];
-        read_exactly(file, head.e_phoff.checked_add(i * u64::from(head.e_phentsize))?, &mut part)?;
-        // SAFETY: as above.
-        let part: libc::Elf64_Phdr = unsafe { core::mem::transmute(part) };
-        if part.p_type == PT_INTERP {
-            let mut name = [0; 256];
-            let name = name.get_mut(..own.len())?;
-            read_exactly(file, part.p_offset, name)?;
-            return Some(name == own && part.p_filesz as usize == own.len());
-        }
-    }
-    Some(false)
-}
-
-/// The dynamic linker that this very program names.
-fn own_interpreter() -> Option<&'static CStr> {
-    // SAFETY: asks the kernel's auxiliary vector.
-    let (at, n) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
-    if at == 0 || n > 256 {
-        return None;
-    }
-    // SAFETY: the program's own headers, mapped for its life: so the kernel says.
-    let headers = unsafe { core::slice::from_raw_parts(at as *const libc::Elf64_Phdr, n as usize) };
-    let base = (at as usize)
-        .checked_sub(headers.iter().find(|h| h.p_type == PT_PHDR)?.p_vaddr as usize)?;
-    let named = headers.iter().find(|h| h.p_type == PT_INTERP)?;
-    // SAFETY: the name is part of the program's image and ends with a zero byte, or the kernel
-    // would not have run it.
-    Some(unsafe { CStr::from_ptr((base + named.p_vaddr as usize) as *const c_char) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,7 +277,7 @@ mod tests {
     #[test]
     fn this_program_would_load_it() {
         assert!(path(c"/proc/self/exe"));
-        assert!(own_interpreter().is_some());
+        assert!(loaded::interpreter().is_some());
     }
 
     #[test]

@@ -116,8 +116,7 @@ fn take(fd: RawFd, flags: i32) -> Result<(RawFd, SockAddr), Failure> {
 
 /// Not through `OwnedFd`, whose close is libc's.
 pub(super) fn close(fd: RawFd) {
-    // SAFETY: the number is our caller's alone, who gives it up.
-    unsafe { rustix::io::close(fd) };
+    sys::close(fd);
 }
 
 /// How long one accept may wait in all.

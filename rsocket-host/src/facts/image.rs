@@ -6,6 +6,7 @@
 //! connections. Entry points: [`goes_through_libc`], and [`waits`] for a part of any file that is
 //! mapped.
 
+use core::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -13,6 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 #[cfg(target_arch = "x86_64")]
 use super::find;
 use super::lengths::begins_at;
+use super::loaded::PT_INTERP;
 use crate::sys::small_file::read_exactly;
 
 const PT_LOAD: u32 = 1;
@@ -102,6 +104,29 @@ pub fn goes_through_libc(file: &OwnedFd) -> Option<bool> {
     Some(image.imports_a_mover()? && !image.has_calls_of_its_own()?)
 }
 
+/// Whether it is a program for the machine that this one is for, and for the dynamic linker of that
+/// name. `None`: not such a file.
+pub fn is_for(file: &OwnedFd, interpreter: &CStr) -> Option<bool> {
+    let wanted = interpreter.to_bytes_with_nul();
+    let head = Image::head(file)?;
+    let machine = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    let [m, e, l, f, class, ..] = head.e_ident;
+    if [m, e, l, f, class] != *b"\x7fELF\x02" || head.e_machine != machine || head.e_phnum > 256 {
+        return Some(false);
+    }
+    let image = Image::behind(file, &head)?;
+    for i in 0..image.count {
+        let part = image.header(i)?;
+        if part.p_type == PT_INTERP {
+            let mut name = [0; 256];
+            let name = name.get_mut(..wanted.len())?;
+            read_exactly(file, part.p_offset, name)?;
+            return Some(name == wanted && part.p_filesz as usize == wanted.len());
+        }
+    }
+    Some(false)
+}
+
 struct Image<'a> {
     file: &'a OwnedFd,
     headers: u64,
@@ -111,16 +136,25 @@ struct Image<'a> {
 
 impl<'a> Image<'a> {
     fn of(file: &'a OwnedFd) -> Option<Self> {
-        let mut head = [0; size_of::<libc::Elf64_Ehdr>()];
-        read_exactly(file, 0, &mut head)?;
-        // SAFETY: plain integers, for which any bytes are valid.
-        let head: libc::Elf64_Ehdr = unsafe { core::mem::transmute(head) };
+        Self::behind(file, &Self::head(file)?)
+    }
+
+    fn behind(file: &'a OwnedFd, head: &libc::Elf64_Ehdr) -> Option<Self> {
         let count = u64::from(head.e_phnum);
         (count <= 256).then_some(Self {
             file,
             headers: head.e_phoff,
             size: head.e_phentsize.into(),
             count,
+        })
+    }
+
+    fn head(file: &OwnedFd) -> Option<libc::Elf64_Ehdr> {
+        let mut head = [0; size_of::<libc::Elf64_Ehdr>()];
+        read_exactly(file, 0, &mut head)?;
+        // SAFETY: plain integers, for which any bytes are valid.
+        Some(unsafe {
+            core::mem::transmute::<[u8; size_of::<libc::Elf64_Ehdr>()], libc::Elf64_Ehdr>(head)
         })
     }
 

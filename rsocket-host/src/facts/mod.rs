@@ -11,6 +11,7 @@ pub mod image;
 pub mod interfaces;
 pub mod kernel;
 mod lengths;
+pub mod loaded;
 pub mod locking;
 pub mod memory;
 pub mod option_table;

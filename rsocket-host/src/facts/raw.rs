@@ -3,10 +3,11 @@
 //! come back to us. Knows nothing about connections; everything else in [`super`] goes through
 //! rustix.
 //!
-//! Entry points: [`getsockopt`], [`setsockopt_int`], [`ioctl_int`], [`random`], [`peek_with_note`].
+//! Entry points: [`getsockopt`], [`peer_pidfd`], [`setsockopt_int`], [`ioctl_int`], [`random`],
+//! [`peek_with_note`].
 
 use core::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use crate::failure::Failure;
 
@@ -107,6 +108,16 @@ pub fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usiz
     check(unsafe { syscall(nr::GETSOCKOPT, args) })?;
     // SAFETY: zeroed before, and any bytes are a value of a Plain type.
     Ok((unsafe { value.assume_init() }, len as usize))
+}
+
+/// The pidfd of the process that connected, or listened, at the other end of a UNIX socket (Linux
+/// 6.5).
+pub fn peer_pidfd(fd: RawFd) -> Option<OwnedFd> {
+    // An option of unix(7) that libc has no name for.
+    const SO_PEERPIDFD: i32 = 77;
+    let (fd, _) = getsockopt::<i32>(fd, libc::SOL_SOCKET, SO_PEERPIDFD).ok()?;
+    // SAFETY: the kernel has just opened it for us, and nobody else knows of it.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Sets a socket option whose value is one `int`.

@@ -13,7 +13,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 
 use rustix::process::PidfdFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -22,8 +22,6 @@ use crate::host::raw;
 use crate::seqpacket::Channel;
 use crate::sys;
 
-/// An option of unix(7) that libc has no name for (Linux 6.5).
-const SO_PEERPIDFD: i32 = 77;
 /// `statfs::f_type` of pidfds since their inodes have numbers of their own.
 const PIDFS: i64 = 0x5049_4446;
 
@@ -81,18 +79,11 @@ fn number(pidfd: OwnedFd) -> u64 {
     if is_its_own { inode } else { 0 }
 }
 
-/// The pidfd of the process that connected, or listened, at the other end.
-fn pidfd_of(channel: RawFd) -> Option<OwnedFd> {
-    let (fd, _) = raw::getsockopt::<i32>(channel, libc::SOL_SOCKET, SO_PEERPIDFD).ok()?;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows of it.
-    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// The number of the process that made the socket at the other end of the channel; 0 where the
 /// kernel does not tell.
 #[must_use]
 pub fn inode_of(channel: &Channel) -> u64 {
-    pidfd_of(channel.fd).map_or(0, number)
+    raw::peer_pidfd(channel.fd).map_or(0, number)
 }
 
 /// Whether it is `said` who made the socket at the other end of the channel, given who we are. No,
@@ -100,7 +91,7 @@ pub fn inode_of(channel: &Channel) -> u64 {
 #[must_use]
 pub fn is_behind(said: &Who, own: &Who, channel: &Channel) -> bool {
     if own.process != 0 && said.process != 0 {
-        return pidfd_of(channel.fd).is_some_and(|fd| number(fd) == said.process);
+        return raw::peer_pidfd(channel.fd).is_some_and(|fd| number(fd) == said.process);
     }
     let same_space = own.namespace != 0 && said.namespace == own.namespace;
     same_space && said.pid != 0 && said.pid == channel.peer_pid()

@@ -16,6 +16,7 @@ use libc::epoll_event;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::failure::Failure;
+use crate::host::loaded;
 use crate::readiness::source::Events;
 use crate::sync::stack;
 use crate::sys::{self, sandbox};
@@ -41,16 +42,7 @@ const NOW: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec:
 
 /// A fresh random tag, in place.
 pub(crate) fn tag(salt: u64) -> u64 {
-    // SAFETY: getauxval is always safe to call; AT_RANDOM points to 16 random bytes that the kernel
-    // gave the process, which live as long as it does.
-    let seed = unsafe {
-        let at = libc::getauxval(libc::AT_RANDOM) as *const [u64; 2];
-        if at.is_null() {
-            0
-        } else {
-            at.read_unaligned().iter().fold(0_u64, |a, b| a.rotate_left(17) ^ b)
-        }
-    };
+    let seed = loaded::seed().map_or(0, |[a, b]| a.rotate_left(17) ^ b);
     let mut z = (seed ^ sys::now_ns().rotate_left(32) ^ salt).wrapping_add(0x9e37_79b9_7f4a_7c15);
     // splitmix64's finaliser.
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -11,7 +11,7 @@
 //! [`Registry::readopt`] where a number is used again, [`State::change`] for a member's entry.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 
 use super::kernel::{self, detector};
 use super::registry::{Registry, Set};
@@ -60,11 +60,7 @@ impl<S: Source> State<S> {
 
 /// Has the private number `place` name what `fd` names.
 fn name(place: RawFd, fd: RawFd) -> Result<(), Failure> {
-    // SAFETY: the number is ours, and open: it came from private_copy. It is not closed here.
-    let mut to = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(place) };
-    let done = rustix::io::dup3(sys::borrow(fd), &mut to, rustix::io::DupFlags::CLOEXEC);
-    let _ = to.into_raw_fd();
-    Ok(done?)
+    sys::name_at(sys::borrow(fd), place, true)
 }
 
 impl<S: Source> Registry<S> {
