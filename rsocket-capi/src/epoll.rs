@@ -6,42 +6,33 @@
 
 use core::ffi::c_int;
 
-use libc::{epoll_event, sigset_t, timespec};
+use libc::{epoll_event, sigset_t};
 use rsocket_edge::descriptors;
 use rsocket_edge::descriptors::Entry;
 use rsocket_edge::edge::{done, fail, millis, small};
 use rsocket_edge::readiness;
-use rsocket_edge::readiness::epoll::{Change, Wait};
+use rsocket_edge::readiness::epoll::{Change, Ctl, Pwait, Wait};
 use rsocket_host::failure::Failure;
+use rsocket_host::given::In;
+use rsocket_host::sys;
+use rustix::fs::OFlags;
 
 use crate::init;
 
-/// `epoll_pwait` in the shape that the readiness layer wants. Time is rounded up: a sleep may last
-/// longer, never shorter.
-unsafe extern "C-unwind" fn by_millis(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    time: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: null or the caller's.
-    let ms = unsafe { time.as_ref() }.map_or(-1, |t| {
-        let ms = t.tv_sec.saturating_mul(1000).saturating_add((t.tv_nsec + 999_999) / 1_000_000);
-        c_int::try_from(ms).unwrap_or(c_int::MAX)
-    });
-    // SAFETY: passes on the caller's promises. A cancellation point.
-    unsafe { libc::epoll_pwait(set, events, most, ms, mask) }
-}
-
-unsafe extern "C-unwind" fn control(
-    set: c_int,
-    op: c_int,
-    fd: c_int,
-    event: *mut epoll_event,
-) -> c_int {
-    // SAFETY: passes on the caller's promises.
-    unsafe { libc::epoll_ctl(set, op, fd, event) }
+unsafe extern "C-unwind" {
+    // libc's, or a preload library's; a thread that is cancelled in there unwinds through us. Safe
+    // are those that take numbers alone.
+    fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    fn epoll_pwait(
+        set: c_int,
+        events: *mut epoll_event,
+        most: c_int,
+        ms: c_int,
+        mask: *const sigset_t,
+    ) -> c_int;
+    safe fn epoll_create1(flags: c_int) -> c_int;
+    #[link_name = "close"]
+    safe fn close_by_libc(fd: c_int) -> c_int;
 }
 
 fn make(flags: c_int) -> Result<c_int, Failure> {
@@ -49,14 +40,12 @@ fn make(flags: c_int) -> Result<c_int, Failure> {
         return Err(Failure::Invalid);
     }
     init::settle();
-    // SAFETY: no memory is passed.
-    let set = unsafe { libc::epoll_create1(flags & libc::EPOLL_CLOEXEC) };
+    let set = epoll_create1(flags & libc::EPOLL_CLOEXEC);
     if set < 0 {
         return Err(Failure::last());
     }
     if flags & libc::O_NONBLOCK != 0 {
-        // SAFETY: no memory is passed.
-        unsafe { libc::syscall(libc::SYS_fcntl, set, libc::F_SETFL, libc::O_NONBLOCK) };
+        let _ = rustix::fs::fcntl_setfl(sys::borrow(set), OFlags::NONBLOCK);
     }
     descriptors::fresh(set);
     if descriptors::claim() {
@@ -77,8 +66,7 @@ pub(crate) fn close(set: c_int) -> Result<(), Failure> {
     if descriptors::mine() {
         descriptors::let_go(set, descriptors::forget(set), set);
     }
-    // SAFETY: the caller gives the number up.
-    if unsafe { libc::close(set) } == 0 { Ok(()) } else { Err(Failure::last()) }
+    if close_by_libc(set) == 0 { Ok(()) } else { Err(Failure::last()) }
 }
 
 /// `new` is another descriptor of the set `old`.
@@ -97,13 +85,12 @@ call! {
     }
 
     fn repoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        let change = Change { epfd: set, op, fd, event };
-        done(readiness::epoll::ctl(change, descriptors::find, control))
+        let change = Change { epfd: set, op, fd, event: In::new(event) };
+        done(readiness::epoll::ctl(change, descriptors::find, Ctl::new(epoll_ctl)))
     }
 
     fn repoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
-        let (timeout, mask) = (millis(timeout), core::ptr::null());
-        let wait = Wait { epfd: set, events, max: most, timeout, mask };
-        small(readiness::epoll::wait(wait, by_millis))
+        let wait = Wait::new(set, events, most, millis(timeout), core::ptr::null());
+        small(readiness::epoll::wait(wait, Pwait::new(epoll_pwait)))
     }
 }

@@ -42,7 +42,7 @@ call! {
         let begun = sys::now_ns();
         let mut left = given;
         let none = core::ptr::null();
-        let sets = Sets { nfds: n, read, write, except };
+        let sets = Sets::new(n, [read, write, except]);
         let result = readiness::select::select(sets, left.as_mut(), none, descriptors::find);
         leave_rest(timeout, given, sys::now_ns().saturating_sub(begun));
         small(result)

@@ -57,7 +57,8 @@ pub mod tap;
 pub mod waiting;
 
 pub use rsocket_host::{
-    address, copy, environment, facts as host, failure, log, probe, reason, seqpacket, stats, sys,
+    address, copy, environment, facts as host, failure, given, log, probe, reason, seqpacket,
+    stats, sys,
 };
 pub use rsocket_host::{log_at, log_debug, log_info, log_warn};
 pub use rsocket_wire as wire;

@@ -161,8 +161,7 @@ fn select_says_what_the_kernel_says() {
                     let n = unsafe {
                         if ours {
                             let mut t = Duration::ZERO;
-                            let [read, write, except] = at;
-                            let sets = Sets { nfds, read, write, except };
+                            let sets = Sets::new(nfds, at);
                             select_with(&SETS, sets, Some(&mut t), std::ptr::null(), find).unwrap()
                         } else {
                             let mut t = libc::timeval { tv_sec: 0, tv_usec: 0 };
@@ -200,9 +199,9 @@ fn select_large_bad_and_timed() {
     set(&mut sets[1], c.fd());
     let call = |nfds, sets: &mut [[libc::c_ulong; 64]; 2], t: Option<&mut Duration>| {
         let [read, write] = sets.each_mut().map(|s| s.as_mut_ptr().cast());
-        let sets = Sets { nfds, read, write, except: std::ptr::null_mut() };
         // SAFETY: sets of 4096 bits, or null.
-        unsafe { select_with(&SETS, sets, t, std::ptr::null(), find) }.map_err(Failure::code)
+        let sets = unsafe { Sets::new(nfds, [read, write, std::ptr::null_mut()]) };
+        select_with(&SETS, sets, t, std::ptr::null(), find).map_err(Failure::code)
     };
     assert_eq!(call(2001, &mut sets, None), Ok(2));
     let mut want = [[0; 64]; 2];
@@ -242,9 +241,9 @@ fn select_large_bad_and_timed() {
     let (mut t, before) = (50 * MS, cpu());
     let null = std::ptr::null_mut();
     let nfds = c.fd().max(r.as_raw_fd()) + 1;
-    let sets = Sets { nfds, read: null, write: null, except };
     // SAFETY: a set of 4096 bits.
-    let n = unsafe { select_with(&SETS, sets, Some(&mut t), std::ptr::null(), find) };
+    let sets = unsafe { Sets::new(nfds, [null, null, except]) };
+    let n = select_with(&SETS, sets, Some(&mut t), std::ptr::null(), find);
     assert_eq!(n.map_err(Failure::code), Ok(0));
     assert!(cpu() - before < 10 * MS);
 }

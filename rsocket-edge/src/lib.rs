@@ -181,8 +181,8 @@ pub mod readiness {
     /// See [`rsocket_core::readiness::epoll`].
     pub mod epoll {
         pub use rsocket_core::readiness::epoll::{
-            Change, Wait, created, ctl, dissolve, duplicated, error_taken, is_set, leave_to_kernel,
-            mode_changed, polled, said_anew, starved, wait,
+            Change, Ctl, Pwait, Wait, created, ctl, dissolve, duplicated, error_taken, is_set,
+            leave_to_kernel, mode_changed, polled, said_anew, starved, wait,
         };
     }
 

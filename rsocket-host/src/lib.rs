@@ -2,11 +2,11 @@
 //! of the process and its host. Nothing here has heard of connections, devices or hooks.
 //!
 //! From the bottom up: [`copy`] (how the processor moves bytes), [`failure`], [`environment`] (the
-//! variables), [`address`] (`sockaddr`), [`sys`] (system calls, and descriptors of the library's
-//! own), [`thread`] (who the caller is, and the sections in which signals wait) with [`signals`],
-//! [`stack`] (a stack of the library's own) and [`living`] (whether a thread or process still
-//! lives), [`log`], [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket
-//! whose messages carry descriptors).
+//! variables), [`address`] (`sockaddr`), [`given`] (pointers of a C caller's), [`sys`] (system
+//! calls, and descriptors of the library's own), [`thread`] (who the caller is, and the sections in
+//! which signals wait) with [`signals`], [`stack`] (a stack of the library's own) and [`living`]
+//! (whether a thread or process still lives), [`log`], [`probe`] (whether memory is there),
+//! [`facts`], [`seqpacket`] (a UNIX socket whose messages carry descriptors).
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(
@@ -19,6 +19,7 @@ pub mod copy;
 pub mod environment;
 pub mod facts;
 pub mod failure;
+pub mod given;
 pub mod living;
 pub mod log;
 mod own;

@@ -21,12 +21,13 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ("rsocket-core", &CORE),
 ];
 
-const HOST: [&str; 16] = [
+const HOST: [&str; 17] = [
     // The processor.
     "copy",
     "failure",
     "environment",
     "address",
+    "given",
     "sys",
     // The calling thread, its sections and its stack.
     "own",

@@ -19,6 +19,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::QueuePair;
 use crate::device::sim::{self, SimPair, Weather, World};
 use crate::failure::Failure;
+use crate::given::In;
 use crate::handover::{back, fds_in_flight};
 use crate::host::events::Events;
 use crate::readiness::epoll;
@@ -528,25 +529,22 @@ unsafe extern "C-unwind" fn real_wait(
     set: i32,
     events: *mut libc::epoll_event,
     most: i32,
-    time: *const libc::timespec,
-    _mask: *const libc::sigset_t,
+    ms: i32,
+    mask: *const libc::sigset_t,
 ) -> i32 {
-    // SAFETY: the caller's promises; the time is null or valid.
-    unsafe {
-        let time = time
-            .as_ref()
-            .map_or(-1, |t| (t.tv_sec * 1000 + (t.tv_nsec + 999_999) / 1_000_000) as i32);
-        libc::epoll_wait(set, events, most, time)
-    }
+    // SAFETY: the caller's promises, passed on.
+    unsafe { libc::epoll_pwait(set, events, most, ms, mask) }
 }
 
 /// What a wait of an epoll set with one member brings; nothing when time is up.
 fn waited(set: RawFd, time: Duration) -> u32 {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     let (events, mask) = (&raw mut event, core::ptr::null());
-    let wait = epoll::Wait { epfd: set, events, max: 1, timeout: Some(time), mask };
-    // SAFETY: room for one event, no mask.
-    let n = unsafe { epoll::wait(wait, real_wait) };
+    // SAFETY: room for one event, no mask, and the kernel's own call.
+    let (wait, real) = unsafe {
+        (epoll::Wait::new(set, events, 1, Some(time), mask), epoll::Pwait::new(real_wait))
+    };
+    let n = epoll::wait(wait, real);
     if n == Ok(0) { 0 } else { event.events }
 }
 
@@ -563,10 +561,10 @@ fn who_waits_for_edges_is_told_of_the_end_when_it_is_one() {
         let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         epoll::created(set);
         let event = libc::epoll_event { events: fin | libc::EPOLLET as u32, u64: 7 };
-        let event = &raw const event;
-        let change = epoll::Change { epfd: set, op: libc::EPOLL_CTL_ADD, fd: b.raw(), event };
         // SAFETY: a valid event, and the kernel's own call.
-        unsafe { epoll::ctl(change, find, real_ctl) }.unwrap();
+        let (event, real) = unsafe { (In::new(&raw const event), epoll::Ctl::new(real_ctl)) };
+        let change = epoll::Change { epfd: set, op: libc::EPOLL_CTL_ADD, fd: b.raw(), event };
+        epoll::ctl(change, find, real).unwrap();
         assert_eq!(waited(set, moment), 0);
         rustix::io::write(a.fd.as_ref().unwrap(), b"by TCP").unwrap();
         if switch_offset {

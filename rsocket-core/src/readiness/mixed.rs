@@ -167,7 +167,7 @@ pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duratio
     }
 }
 
-pub(crate) fn timespec(d: Duration) -> libc::timespec {
+fn timespec(d: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(d.subsec_nanos()),

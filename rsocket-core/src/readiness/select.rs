@@ -16,6 +16,7 @@ use super::mixed::{self, Entry, FEW};
 use super::scratch::Room;
 use super::source::Source;
 use crate::failure::Failure;
+use crate::given::Places;
 use crate::sys;
 
 const IN_SET: i16 = POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR | POLLNVAL;
@@ -23,28 +24,13 @@ const OUT_SET: i16 = POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR | POLLNVAL;
 const EX_SET: i16 = POLLPRI | POLLNVAL;
 const BITS: usize = libc::c_ulong::BITS as usize;
 
-/// A program's set, of any length. The pointer is null or valid for `words` words: the caller of
-/// [`select`] promises it.
-#[derive(Clone, Copy)]
-struct Bits {
-    at: *mut libc::c_ulong,
-    words: usize,
-}
+/// A program's set, of any length.
+#[derive(Clone, Copy, Debug)]
+struct Bits<'a>(Places<'a, libc::c_ulong>);
 
-impl Bits {
+impl Bits<'_> {
     fn word(self, i: usize) -> libc::c_ulong {
-        if self.at.is_null() || i >= self.words {
-            return 0;
-        }
-        // SAFETY: in bounds by the check, valid by the promise above.
-        unsafe { self.at.add(i).read() }
-    }
-
-    fn set_word(self, i: usize, value: libc::c_ulong) {
-        if !self.at.is_null() && i < self.words {
-            // SAFETY: in bounds by the check, valid by the promise above.
-            unsafe { self.at.add(i).write(value) }
-        }
+        self.0.get(i).unwrap_or(0)
     }
 
     fn has(self, fd: usize) -> bool {
@@ -54,15 +40,24 @@ impl Bits {
 
 /// The three sets of one call, of descriptors below `nfds`.
 #[derive(Clone, Copy, Debug)]
-pub struct Sets {
-    /// How many bits each set has.
-    pub nfds: RawFd,
-    /// Null, or what is to be readable.
-    pub read: *mut fd_set,
-    /// Null, or what is to be writable.
-    pub write: *mut fd_set,
-    /// Null, or what is to have urgent data.
-    pub except: *mut fd_set,
+pub struct Sets<'a> {
+    nfds: RawFd,
+    /// What is to be readable, writable, and to have urgent data.
+    sets: [Bits<'a>; 3],
+}
+
+impl Sets<'_> {
+    /// Those to read, to write, and of exceptions.
+    ///
+    /// # Safety
+    /// Each set is null or valid for `nfds` bits, rounded up to whole words, for the time of the
+    /// call.
+    #[must_use]
+    pub unsafe fn new(nfds: RawFd, sets: [*mut fd_set; 3]) -> Self {
+        let words = usize::try_from(nfds).unwrap_or(0).div_ceil(BITS);
+        // SAFETY: the caller's promise.
+        Self { nfds, sets: sets.map(|at| Bits(unsafe { Places::new(at.cast(), words) })) }
+    }
 }
 
 /// As `pselect6`. The three sets are written only on success. `timeout`, when given, becomes what
@@ -70,39 +65,30 @@ pub struct Sets {
 ///
 /// # Errors
 /// `EBADF` for a descriptor that is not open, `EINVAL`, `EINTR`, `ENOMEM`.
-///
-/// # Safety
-/// Each set is null or valid for `nfds` bits, rounded up to whole words.
-pub unsafe fn select(
-    sets: Sets,
+pub fn select(
+    sets: Sets<'_>,
     timeout: Option<&mut Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Failure> {
-    // SAFETY: the caller's promise, passed on.
-    unsafe { select_with(&REGISTRY, sets, timeout, mask, find) }
+    select_with(&REGISTRY, sets, timeout, mask, find)
 }
 
 /// [`select`] over any source.
 ///
 /// # Errors
 /// As [`select`].
-///
-/// # Safety
-/// As [`select`].
-pub unsafe fn select_with<S: Source>(
+pub fn select_with<S: Source>(
     registry: &'static Registry<S>,
-    sets: Sets,
+    sets: Sets<'_>,
     timeout: Option<&mut Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Failure> {
     let Ok(nfds) = usize::try_from(sets.nfds) else { return Err(Failure::Invalid) };
-    let words = nfds.div_ceil(BITS);
-    let bits = |at: *mut fd_set| Bits { at: at.cast(), words };
-    let (read, write, except) = (bits(sets.read), bits(sets.write), bits(sets.except));
+    let [read, write, except] = sets.sets;
     let asks = |fd: usize| {
-        let bit = |set: Bits, mask: i16| if set.has(fd) { mask } else { 0 };
+        let bit = |set: Bits<'_>, mask: i16| if set.has(fd) { mask } else { 0 };
         bit(read, IN_SET) | bit(write, OUT_SET) | bit(except, EX_SET)
     };
     let any = |fd: &usize| asks(*fd) != 0;
@@ -126,7 +112,7 @@ pub unsafe fn select_with<S: Source>(
         result = Err(Failure::BadDescriptor);
     }
     if let Ok(count) = &mut result {
-        *count = report(entries.slice(), read, write, except);
+        *count = report(entries.slice(), sets.sets);
     }
     entries.release();
     result
@@ -134,11 +120,11 @@ pub unsafe fn select_with<S: Source>(
 
 /// Writes the three sets; the count of all bits, as Linux counts. The entries are in the order of
 /// their descriptors.
-fn report(entries: &[Entry], read: Bits, write: Bits, except: Bits) -> usize {
+fn report(entries: &[Entry], sets: [Bits<'_>; 3]) -> usize {
     let mut count = 0;
-    for (set, mask) in [(read, IN_SET), (write, OUT_SET), (except, EX_SET)] {
+    for (set, mask) in sets.into_iter().zip([IN_SET, OUT_SET, EX_SET]) {
         let mut rest = entries.iter().peekable();
-        for i in 0..set.words {
+        for i in 0..set.0.len() {
             let mut found = 0;
             while let Some(e) = rest.next_if(|e| e.fd as usize / BITS == i) {
                 if e.revents & mask != 0 {
@@ -146,7 +132,7 @@ fn report(entries: &[Entry], read: Bits, write: Bits, except: Bits) -> usize {
                 }
             }
             let after = set.word(i) & found;
-            set.set_word(i, after);
+            set.0.set(i, after);
             count += after.count_ones() as usize;
         }
     }

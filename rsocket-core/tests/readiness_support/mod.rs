@@ -8,7 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use rsocket_core::readiness::epoll::{Change, Registry, Wait};
+use rsocket_core::given::In;
+use rsocket_core::readiness::epoll::{Change, Ctl, Pwait, Registry, Wait};
 use rsocket_core::readiness::source::{Events, Look, Meant, Progress, SlotId, Source, Waker};
 
 /// What the simulated socket is just now.
@@ -440,12 +441,12 @@ unsafe extern "C-unwind" fn real_wait(
     ep: i32,
     ev: *mut libc::epoll_event,
     max: i32,
-    time: *const libc::timespec,
+    ms: i32,
     mask: *const libc::sigset_t,
 ) -> i32 {
     REAL_WAITS.fetch_add(1, SeqCst);
     // SAFETY: passed on.
-    unsafe { libc::syscall(libc::SYS_epoll_pwait2, ep, ev, max, time, mask, 8) as i32 }
+    unsafe { libc::epoll_pwait(ep, ev, max, ms, mask) }
 }
 
 impl Ep {
@@ -459,9 +460,9 @@ impl Ep {
 
     pub fn ctl(&self, op: i32, fd: RawFd, events: u32, data: u64) -> Result<(), i32> {
         let event = libc::epoll_event { events, u64: data };
-        let change = Change { epfd: self.0, op, fd, event: &event };
-        // SAFETY: a valid event.
-        unsafe { SETS.ctl(change, find, real_ctl) }.map_err(|e| e.code())
+        // SAFETY: a valid event, and the kernel's own call.
+        let (event, real) = unsafe { (In::new(&event), Ctl::new(real_ctl)) };
+        SETS.ctl(Change { epfd: self.0, op, fd, event }, find, real).map_err(|e| e.code())
     }
 
     pub fn add(&self, fd: RawFd, events: u32, data: u64) {
@@ -476,9 +477,11 @@ impl Ep {
     pub fn try_wait(&self, max: usize, timeout: Option<Duration>) -> Result<Vec<(u32, u64)>, i32> {
         let mut ev = vec![libc::epoll_event { events: 0, u64: 0 }; max];
         let (events, mask) = (ev.as_mut_ptr(), std::ptr::null());
-        let wait = Wait { epfd: self.0, events, max: max as i32, timeout, mask };
-        // SAFETY: room for max.
-        let n = unsafe { SETS.wait(wait, real_wait) };
+        // SAFETY: room for max, no mask, and the kernel's own call.
+        let (wait, real) = unsafe {
+            (Wait::new(self.0, events, max as i32, timeout, mask), Pwait::new(real_wait))
+        };
+        let n = SETS.wait(wait, real);
         let mut got: Vec<_> =
             ev.into_iter().take(n.map_err(|e| e.code())?).map(|e| (e.events, e.u64)).collect();
         got.sort_by_key(|e| e.1);

@@ -4,9 +4,10 @@
 use core::ffi::c_int;
 use core::time::Duration;
 
-use libc::{epoll_event, sigset_t, timespec};
-use rsocket_edge::readiness::epoll::{Change, Wait};
+use libc::{epoll_event, sigset_t};
+use rsocket_edge::readiness::epoll::{Change, Ctl, Pwait, Wait};
 use rsocket_edge::{readiness, socket};
+use rsocket_host::given::In;
 use rsocket_host::reason::Reason;
 
 use super::name::about_to_wait;
@@ -28,24 +29,6 @@ pub(crate) fn made(set: c_int) -> c_int {
     set
 }
 
-/// `epoll_pwait` in the shape of `epoll_pwait2`: a program that called the older ones may run in a
-/// sandbox that knows no other. Time is rounded up, as a sleep may last longer but not shorter.
-unsafe extern "C-unwind" fn by_millis(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    time: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: null or the caller's.
-    let ms = unsafe { time.as_ref() }.map_or(-1, |t| {
-        let ms = t.tv_sec.saturating_mul(1000).saturating_add((t.tv_nsec + 999_999) / 1_000_000);
-        c_int::try_from(ms).unwrap_or(c_int::MAX)
-    });
-    // SAFETY: passes on the caller's promises.
-    unsafe { real::epoll_pwait(set, events, most, ms, mask) }
-}
-
 /// # Safety
 /// The contract of `epoll_pwait`.
 pub(crate) unsafe fn wait(
@@ -55,9 +38,10 @@ pub(crate) unsafe fn wait(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> c_int {
-    let wait = Wait { epfd: set, events, max: most, timeout, mask };
     // SAFETY: the caller's promises, passed on.
-    small(unsafe { readiness::epoll::wait(wait, by_millis) })
+    let (wait, real) =
+        unsafe { (Wait::new(set, events, most, timeout, mask), Pwait::new(real::epoll_pwait)) };
+    small(readiness::epoll::wait(wait, real))
 }
 
 /// `epoll_ctl`.
@@ -69,9 +53,10 @@ pub(crate) unsafe fn ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_eve
         about_to_wait(fd);
     }
     if shadow::entry(set) == Entry::Set {
+        // SAFETY: the caller's promise; `real` has libc's own.
+        let (event, real) = unsafe { (In::new(event.cast_const()), Ctl::new(real::epoll_ctl)) };
         let change = Change { epfd: set, op, fd, event };
-        // SAFETY: the caller's promise.
-        return match unsafe { readiness::epoll::ctl(change, shadow::find, real::epoll_ctl) } {
+        return match readiness::epoll::ctl(change, shadow::find, real) {
             Ok(()) => 0,
             Err(e) => fail(e),
         };

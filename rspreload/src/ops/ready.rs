@@ -209,12 +209,10 @@ pub(crate) unsafe fn select(
             passed_on(r)
         }
         Set::Device => {
-            let [read, write, except] = sets;
-            let sets = Sets { nfds: n, read, write, except };
-            let begun = sys::now_ns();
             // SAFETY: the sets have room for n bits, by the contract of select.
-            let result =
-                unsafe { readiness::select::select(sets, left.as_mut(), mask, shadow::find) };
+            let sets = unsafe { Sets::new(n, sets) };
+            let begun = sys::now_ns();
+            let result = readiness::select::select(sets, left.as_mut(), mask, shadow::find);
             let taken = sys::now_ns().saturating_sub(begun);
             Selected { result: small(result), taken: Some(taken) }
         }

@@ -4,10 +4,10 @@
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, c_int, epoll_event};
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, c_int};
 
-use super::RealCtl;
 use super::kernel::{self, EDGE, EXCLUSIVE, WAKEUP, detector};
+use super::real::{Change, Ctl};
 use super::registry::{Registry, Set};
 use super::set::{Entry, Member, State, Wish};
 use crate::failure::Failure;
@@ -18,57 +18,22 @@ use crate::readiness::source::{Events, SlotId, Source};
 /// What may stand beside EXCLUSIVE.
 const EXCLUSIVE_OK: u32 = 0x1 | 0x4 | 0x8 | 0x10 | WAKEUP | EDGE | EXCLUSIVE;
 
-/// The arguments of one `epoll_ctl`.
-#[derive(Clone, Copy, Debug)]
-pub struct Change {
-    /// The set.
-    pub epfd: RawFd,
-    /// `EPOLL_CTL_ADD` and so on.
-    pub op: c_int,
-    /// The member.
-    pub fd: RawFd,
-    /// Null, or what the program wants of it.
-    pub event: *const epoll_event,
-}
-
 /// A change of a member that is a socket of ours.
 #[derive(Clone, Copy)]
-struct Call {
-    change: Change,
+struct Call<'a> {
+    change: Change<'a>,
     slot: SlotId,
-    real: RealCtl,
+    real: Ctl,
 }
 
-impl Change {
-    /// Lets the kernel do it.
-    ///
-    /// # Errors
-    /// As the kernel.
-    ///
-    /// # Safety
-    /// `event` is null or valid; `real` is `epoll_ctl`.
-    pub(super) unsafe fn by_kernel(&self, real: RealCtl) -> Result<(), Failure> {
-        // SAFETY: the caller's promises; epoll_ctl does not write through the pointer.
-        let r = unsafe { real(self.epfd, self.op, self.fd, self.event.cast_mut()) };
-        if r == 0 { Ok(()) } else { Err(Failure::last()) }
-    }
-}
-
-impl Call {
+impl Call<'_> {
     fn kernel(&self) -> Result<(), Failure> {
-        // SAFETY: `Registry::ctl`, which alone makes calls, was promised both.
-        unsafe { self.change.by_kernel(self.real) }
+        self.real.change(&self.change)
     }
 
     /// `EFAULT` when there is no wish.
     fn wish(&self) -> Result<Wish, Failure> {
-        let event = self.change.event;
-        if event.is_null() {
-            return Err(Failure::BadAddress);
-        }
-        // SAFETY: not null, hence valid by the promise of `Registry::ctl`; the program's struct may
-        // be unaligned.
-        let event = unsafe { event.read_unaligned() };
+        let event = self.change.event.get().ok_or(Failure::BadAddress)?;
         Ok(Wish { events: event.events, data: event.u64 })
     }
 }
@@ -78,23 +43,14 @@ impl<S: Source> Registry<S> {
     ///
     /// # Errors
     /// As the kernel.
-    ///
-    /// # Safety
-    /// `event` is null or valid; `real` is `epoll_ctl`.
-    pub unsafe fn ctl(
-        &'static self,
-        change: Change,
-        find: Finder,
-        real: RealCtl,
-    ) -> Result<(), Failure> {
+    pub fn ctl(&'static self, change: Change<'_>, find: Finder, real: Ctl) -> Result<(), Failure> {
         let Change { epfd, op, fd, .. } = change;
         let Some(slot) = find(fd) else {
             if self.housed(fd) {
                 // The number was closed where no hook saw it, and is somebody else's now.
                 self.member_closing(fd);
             }
-            // SAFETY: the caller's promises.
-            unsafe { change.by_kernel(real) }?;
+            real.change(&change)?;
             if op != EPOLL_CTL_DEL {
                 self.kernel_has_news(epfd);
             }
@@ -128,14 +84,14 @@ impl<S: Source> Registry<S> {
     }
 
     /// A set of which no hook saw the making: the kernel has taken the member.
-    fn note_added(&'static self, call: Call) {
+    fn note_added(&'static self, call: Call<'_>) {
         if let (Some(set), Ok(wish)) = (self.make(call.change.epfd), call.wish()) {
             self.enter(set, |state| self.mirrored(set, state, call, wish));
         }
     }
 
     /// Takes into the mirror what the kernel has in the program's words.
-    fn mirrored(&'static self, set: &Set<S>, state: &mut State<S>, call: Call, wish: Wish) {
+    fn mirrored(&'static self, set: &Set<S>, state: &mut State<S>, call: Call<'_>, wish: Wish) {
         let (fd, slot) = (call.change.fd, call.slot);
         let known = state.find(fd);
         let Some(index) = known.or_else(|| state.insert(fd, slot, wish)) else { return };
@@ -162,7 +118,7 @@ impl<S: Source> Registry<S> {
         &'static self,
         set: &Set<S>,
         state: &mut State<S>,
-        call: Call,
+        call: Call<'_>,
     ) -> Result<(), Failure> {
         let (Change { op, fd, .. }, slot) = (call.change, call.slot);
         self.awaken(set, state);
@@ -211,7 +167,7 @@ impl<S: Source> Registry<S> {
         &'static self,
         set: &Set<S>,
         state: &mut State<S>,
-        call: Call,
+        call: Call<'_>,
         index: u32,
     ) -> Result<(), Failure> {
         let op = call.change.op;
@@ -246,7 +202,7 @@ impl<S: Source> Registry<S> {
         &'static self,
         set: &Set<S>,
         state: &mut State<S>,
-        call: Call,
+        call: Call<'_>,
     ) -> Result<(), Failure> {
         let (Change { epfd, fd, .. }, slot) = (call.change, call.slot);
         let wish = call.wish()?;

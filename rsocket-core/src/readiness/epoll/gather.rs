@@ -11,6 +11,7 @@ use super::judge::judge;
 use super::kernel::{self, EVENT, ONESHOT, SERIAL_BITS, WAKER};
 use super::set::{State, WARM};
 use crate::failure::Failure;
+use crate::given::Places;
 use crate::readiness::source::{Events, Source, Waker};
 use crate::sys;
 
@@ -21,26 +22,8 @@ const TICKS: u64 = 125_000;
 /// How many members ahead of the one that is judged are foreseen.
 const AHEAD: usize = 4;
 
-/// The program's array. The caller of `wait` promises that it has room for `max`.
-#[derive(Clone, Copy)]
-pub(super) struct Out {
-    pub(super) at: *mut epoll_event,
-    pub(super) max: usize,
-}
-
-impl Out {
-    fn get(self, i: usize) -> epoll_event {
-        // SAFETY: only called for i < max; written by the kernel before. It may be unaligned.
-        unsafe { self.at.add(i).read_unaligned() }
-    }
-
-    fn set(self, i: usize, event: epoll_event) {
-        if i < self.max {
-            // SAFETY: in bounds by the check, valid by the promise above.
-            unsafe { self.at.add(i).write_unaligned(event) }
-        }
-    }
-}
+/// The program's array.
+pub(super) type Out<'a> = Places<'a, epoll_event>;
 
 impl<S: Source> State<S> {
     /// Whether a member would report something; if not, it is armed. Uses up no edge.
@@ -60,7 +43,7 @@ impl<S: Source> State<S> {
         &mut self,
         source: &S,
         epfd: RawFd,
-        out: Out,
+        out: Out<'_>,
         lazy: bool,
     ) -> Result<(usize, bool), Failure> {
         self.waits = self.waits.wrapping_add(1);
@@ -75,14 +58,15 @@ impl<S: Source> State<S> {
             // empty, or for an entry that has its say first.
             self.turn ^= 1;
             let none = self.queue.is_empty() && self.warm.is_empty();
-            let limit = if none || self.entry_news { out.max } else { (out.max + self.turn) / 2 };
+            let limit =
+                if none || self.entry_news { out.len() } else { (out.len() + self.turn) / 2 };
             asked |= limit > 0;
             (n, woke) = self.ask_kernel(epfd, out, limit)?;
         }
         n = self.gather(source, out, n);
         if n == 0 && !asked {
             let again;
-            (n, again) = self.ask_kernel(epfd, out, out.max)?;
+            (n, again) = self.ask_kernel(epfd, out, out.len())?;
             woke |= again;
             if n == 0 {
                 n = self.gather(source, out, n);
@@ -104,17 +88,16 @@ impl<S: Source> State<S> {
     fn ask_kernel(
         &mut self,
         epfd: RawFd,
-        out: Out,
+        out: Out<'_>,
         limit: usize,
     ) -> Result<(usize, bool), Failure> {
         self.asked = sys::ticks();
         self.entry_news &= limit == 0;
         self.kernel_told &= limit == 0;
-        let limit = limit.min(out.max);
+        let limit = limit.min(out.len());
         let mut woke = false;
         loop {
-            // SAFETY: the limit is at most `max`, for which the caller of `wait` promised room.
-            let n = unsafe { kernel::events_now(epfd, out.at, limit) }?;
+            let n = kernel::events_now(epfd, out, limit)?;
             let (kept, waker) = self.sift(out, n);
             woke |= waker;
             // Ours alone may have filled the room, with the program's behind them. It ends: an
@@ -126,11 +109,11 @@ impl<S: Source> State<S> {
     }
 
     /// Takes what is ours out of the first `n` events and notes it at the members.
-    pub(super) fn sift(&mut self, out: Out, n: usize) -> (usize, bool) {
+    pub(super) fn sift(&mut self, out: Out<'_>, n: usize) -> (usize, bool) {
         let mut kept = 0;
         let mut woke = false;
-        for i in 0..n.min(out.max) {
-            let event = out.get(i);
+        for i in 0..n.min(out.len()) {
+            let Some(event) = out.get(i) else { break };
             let (data, said) = (event.u64, event.events);
             let serial = data as u32 & ((1 << SERIAL_BITS) - 1);
             if data ^ u64::from(serial) != self.tag {
@@ -156,10 +139,10 @@ impl<S: Source> State<S> {
     /// Takes out what the kernel reported in the program's words before the member came under a
     /// token: it is judged like everything else now, and another thread may have it already. What
     /// the program's data do not tell apart stays.
-    pub(super) fn outdated(&mut self, out: Out, n: usize) -> usize {
+    pub(super) fn outdated(&mut self, out: Out<'_>, n: usize) -> usize {
         let mut kept = 0;
-        for i in 0..n.min(out.max) {
-            let event = out.get(i);
+        for i in 0..n.min(out.len()) {
+            let Some(event) = out.get(i) else { break };
             let data = event.u64;
             let same = || self.members.iter().flatten().filter(|m| m.present && m.data == data);
             if same().next().is_none() || same().any(|m| !m.live()) {
@@ -171,7 +154,7 @@ impl<S: Source> State<S> {
     }
 
     /// Judges everything awake and appends what is to be reported; the new count.
-    pub(super) fn gather(&mut self, source: &S, out: Out, mut n: usize) -> usize {
+    pub(super) fn gather(&mut self, source: &S, out: Out<'_>, mut n: usize) -> usize {
         self.call = self.call.wrapping_add(1);
         let mut warm = [0; WARM];
         let count = self.warm.len().min(WARM);
@@ -193,7 +176,7 @@ impl<S: Source> State<S> {
             if let Some(index) = ahead.next() {
                 self.foresee(source, index);
             }
-            if n >= out.max {
+            if n >= out.len() {
                 self.early = true;
                 break;
             }
@@ -215,9 +198,9 @@ impl<S: Source> State<S> {
         }
     }
 
-    fn gather_queue(&mut self, source: &S, out: Out, mut n: usize) -> usize {
+    fn gather_queue(&mut self, source: &S, out: Out<'_>, mut n: usize) -> usize {
         for _ in 0..self.queue.len() {
-            if n >= out.max {
+            if n >= out.len() {
                 self.early = true;
                 break;
             }
@@ -233,7 +216,7 @@ impl<S: Source> State<S> {
     }
 
     /// Judges one member; reports it, or leaves it to its waker.
-    fn report(&mut self, source: &S, out: Out, n: usize, index: u32) -> usize {
+    fn report(&mut self, source: &S, out: Out<'_>, n: usize, index: u32) -> usize {
         if self.get(index).is_some_and(|m| m.active == self.call) {
             // It has been reported, and then changed lists.
             self.enqueue(index);

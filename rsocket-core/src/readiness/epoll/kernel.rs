@@ -16,6 +16,7 @@ use libc::epoll_event;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::failure::Failure;
+use crate::given::Places;
 use crate::host::loaded;
 use crate::readiness::source::Events;
 use crate::sync::stack;
@@ -127,22 +128,20 @@ fn armed(line: &[u8], fd: RawFd) -> Option<bool> {
     Some(u32::from_str_radix(events, 16).ok()? & Events::ERR.bits() != 0)
 }
 
-/// What is there now, without waiting and without a cancellation point (a lock may be held).
-///
-/// # Safety
-/// `to` is valid for `max` events.
-pub(crate) unsafe fn events_now(
+/// What is there now, at most `limit` events, without waiting and without a cancellation point (a
+/// lock may be held).
+pub(crate) fn events_now(
     set: RawFd,
-    to: *mut epoll_event,
-    max: usize,
+    to: Places<'_, epoll_event>,
+    limit: usize,
 ) -> Result<usize, Failure> {
     const { assert!(size_of::<epoll::Event>() == size_of::<epoll_event>()) };
-    if max == 0 {
+    let (at, limit) = (to.as_ptr().cast::<MaybeUninit<epoll::Event>>(), limit.min(to.len()));
+    if limit == 0 {
         return Ok(0);
     }
-    // SAFETY: both types are the kernel's struct epoll_event; the caller promises the room.
-    let buffer =
-        unsafe { core::slice::from_raw_parts_mut(to.cast::<MaybeUninit<epoll::Event>>(), max) };
+    // SAFETY: both types are the kernel's struct epoll_event, and there are as many places.
+    let buffer = unsafe { core::slice::from_raw_parts_mut(at, limit) };
     let (filled, _) = epoll::wait(sys::borrow(set), buffer, Some(&NOW))?;
     Ok(filled.len())
 }
@@ -171,9 +170,11 @@ mod tests {
             fds.push(waker);
         }
         let mut event = epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one.
+        let place = unsafe { Places::new(&raw mut event, 1) };
         for _ in 0..150 {
-            // SAFETY: room for one.
-            assert_eq!(unsafe { events_now(set, &raw mut event, 1) }, Ok(1));
+            assert_eq!(events_now(set, place, 1), Ok(1));
+            let event = place.get(0).unwrap();
             let at = fds[event.u64 as usize];
             assert!(disarmed(set, at));
             change(set, at, ONESHOT, 0).unwrap();

@@ -34,6 +34,7 @@ mod lock;
 mod news;
 mod outliving;
 mod peek;
+mod real;
 mod registry;
 mod set;
 mod siblings;
@@ -42,29 +43,12 @@ mod wait;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::RawFd;
 
-use libc::{c_int, epoll_event, sigset_t};
-
-pub use ctl::Change;
+pub use real::{Change, Ctl, Pwait, RealCtl, RealPwait, Wait};
 pub use registry::Registry;
-pub use wait::Wait;
 
 use super::Finder;
 use super::source::{SlotId, Sockets};
 use crate::failure::Failure;
-
-/// The next definition of `epoll_ctl`.
-pub type RealCtl = unsafe extern "C-unwind" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
-
-/// The next definition of `epoll_pwait2`, or something of its shape that calls `epoll_pwait` with
-/// the time rounded up to milliseconds (for programs that called `epoll_wait` or `epoll_pwait`,
-/// whose sandbox may know no other). −1 and `errno` on failure.
-pub type RealWait = unsafe extern "C-unwind" fn(
-    c_int,
-    *mut epoll_event,
-    c_int,
-    *const libc::timespec,
-    *const sigset_t,
-) -> c_int;
 
 /// The sets of this process.
 pub static REGISTRY: Registry<Sockets> = Registry::new(Sockets);
@@ -111,28 +95,19 @@ pub fn sleepers(epfd: RawFd) -> u32 {
 ///
 /// # Errors
 /// As the kernel.
-///
-/// # Safety
-/// `event` is null or valid; `real` is `epoll_ctl`.
-pub unsafe fn ctl(change: Change, find: Finder, real: RealCtl) -> Result<(), Failure> {
+pub fn ctl(change: Change<'_>, find: Finder, real: Ctl) -> Result<(), Failure> {
     if KERNELS.load(Ordering::Relaxed) {
-        // SAFETY: the caller's promises.
-        return unsafe { change.by_kernel(real) };
+        return real.change(&change);
     }
-    // SAFETY: the caller's promises, passed on.
-    unsafe { REGISTRY.ctl(change, find, real) }
+    REGISTRY.ctl(change, find, real)
 }
 
-/// As `epoll_pwait2`. A cancellation point; no lock is held across it.
+/// As `epoll_pwait`. A cancellation point; no lock is held across it.
 ///
 /// # Errors
 /// As the kernel.
-///
-/// # Safety
-/// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`] says.
-pub unsafe fn wait(wait: Wait, real: RealWait) -> Result<usize, Failure> {
-    // SAFETY: the caller's promises, passed on.
-    unsafe { REGISTRY.wait(wait, real) }
+pub fn wait(wait: Wait<'_>, real: Pwait) -> Result<usize, Failure> {
+    REGISTRY.wait(wait, real)
 }
 
 /// A descriptor of a tracked socket is about to be closed: it leaves all sets, but where its file

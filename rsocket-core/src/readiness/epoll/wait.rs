@@ -9,14 +9,14 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
-use libc::{c_int, epoll_event, sigset_t};
+use libc::{c_int, epoll_event};
 
-use super::RealWait;
 use super::gather::Out;
+use super::real::{Pwait, Wait};
 use super::registry::{Registry, Set};
 use super::set::{State, WARM};
 use crate::failure::Failure;
-use crate::readiness::mixed::{Deadline, sooner, timespec};
+use crate::readiness::mixed::{Deadline, sooner};
 use crate::readiness::scratch::Room;
 use crate::readiness::source::{Events, SlotId, Source};
 use crate::sync::signals::{self, Seen, Since};
@@ -28,54 +28,17 @@ const NAP: Duration = Duration::from_millis(5);
 /// The most events that the kernel takes.
 const MOST: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
-/// The arguments of one `epoll_pwait2`.
-#[derive(Clone, Copy, Debug)]
-pub struct Wait {
-    /// The set.
-    pub epfd: RawFd,
-    /// Where the events go.
-    pub events: *mut epoll_event,
-    /// How many fit there.
-    pub max: c_int,
-    /// How long; `None` for ever.
-    pub timeout: Option<Duration>,
-    /// The signals that are blocked meanwhile, or null.
-    pub mask: *const sigset_t,
-}
-
-impl Wait {
-    /// Lets the kernel do it, whatever it thinks of the arguments.
-    ///
-    /// # Safety
-    /// As [`Registry::wait`].
-    unsafe fn by_kernel(&self, real: RealWait) -> Result<usize, Failure> {
-        let spec = self.timeout.map(timespec);
-        let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: the caller's promises; a `max` that makes no sense is the kernel's to refuse.
-        let n = unsafe { real(self.epfd, self.events, self.max, spec, self.mask) };
-        usize::try_from(n).map_err(|_| Failure::last())
-    }
-}
-
 /// A wait on a set that has a mirror.
 #[derive(Clone, Copy)]
-struct Call {
-    epfd: RawFd,
-    out: Out,
-    mask: *const sigset_t,
-    real: RealWait,
+struct Call<'a> {
+    wait: Wait<'a>,
+    real: Pwait,
 }
 
-impl Call {
+impl Call<'_> {
     /// Sleeps in the kernel. A cancellation point: no lock is held.
     fn sleep(&self, time: Option<Duration>) -> Result<usize, Failure> {
-        let spec = time.map(timespec);
-        let spec = spec.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        let max = c_int::try_from(self.out.max).unwrap_or(MOST);
-        // SAFETY: `Registry::wait` was promised that the array has room for `max`, that the mask is
-        // null or valid, and that `real` is what it should be.
-        let n = unsafe { (self.real)(self.epfd, self.out.at, max, spec, self.mask) };
-        usize::try_from(n).map_err(|_| Failure::last())
+        self.real.wait(&self.wait, time)
     }
 }
 
@@ -99,18 +62,12 @@ impl<S: Source> Registry<S> {
     ///
     /// # Errors
     /// As the kernel.
-    ///
-    /// # Safety
-    /// `events` is null or valid for `max` events, `mask` null or valid; `real` as [`RealWait`]
-    /// says.
-    pub unsafe fn wait(&'static self, wait: Wait, real: RealWait) -> Result<usize, Failure> {
-        let Wait { epfd, events, max, timeout, mask } = wait;
-        let Some(set) = self.get(epfd) else {
-            // SAFETY: the caller's promises.
-            return unsafe { wait.by_kernel(real) };
+    pub fn wait(&'static self, wait: Wait<'_>, real: Pwait) -> Result<usize, Failure> {
+        let (timeout, max) = (wait.timeout, wait.max);
+        let Some(set) = self.get(wait.epfd) else {
+            return real.wait(&wait, timeout);
         };
-        let room = usize::try_from(max).unwrap_or(0);
-        let call = Call { epfd, out: Out { at: events, max: room }, mask, real };
+        let call = Call { wait, real };
         self.saw_wait(set);
         if max <= 0 || max > MOST {
             return Err(Failure::Invalid);
@@ -149,7 +106,7 @@ impl<S: Source> Registry<S> {
     fn wait_plain(
         &'static self,
         set: &'static Set<S>,
-        call: Call,
+        call: Call<'_>,
         timeout: Option<Duration>,
     ) -> Result<usize, Failure> {
         let mut deadline = Deadline::after(timeout);
@@ -172,8 +129,8 @@ impl<S: Source> Registry<S> {
         }
         let n = result?;
         let found = self.enter(set, |state| {
-            let (n, woke) = state.sift(call.out, n);
-            (state.outdated(call.out, n), woke)
+            let (n, woke) = state.sift(call.wait.events, n);
+            (state.outdated(call.wait.events, n), woke)
         });
         let (n, woke) = found.unwrap_or((n, false));
         if woke {
@@ -193,7 +150,7 @@ impl<S: Source> Registry<S> {
     fn sleep_in_parts(
         &'static self,
         set: &'static Set<S>,
-        call: Call,
+        call: Call<'_>,
         deadline: Deadline,
         mut pause: Duration,
     ) -> Result<usize, Failure> {
@@ -225,10 +182,10 @@ impl<S: Source> Registry<S> {
     fn wait_special(
         &'static self,
         set: &'static Set<S>,
-        call: Call,
+        call: Call<'_>,
         mut deadline: Deadline,
     ) -> Result<usize, Failure> {
-        if call.out.at.is_null() {
+        if call.wait.events.is_null() {
             return Err(Failure::BadAddress);
         }
         let mut vain = 0;
@@ -276,7 +233,7 @@ impl<S: Source> Registry<S> {
     fn sleep_prepared(
         &'static self,
         set: &'static Set<S>,
-        call: Call,
+        call: Call<'_>,
         sleep: &Sleep,
         seen: Seen,
     ) -> Result<usize, Failure> {
@@ -298,7 +255,7 @@ impl<S: Source> Registry<S> {
     fn sweep(
         &'static self,
         set: &'static Set<S>,
-        call: Call,
+        call: Call<'_>,
         waits: bool,
         may_spin: bool,
     ) -> Option<Result<usize, Failure>> {
@@ -307,7 +264,8 @@ impl<S: Source> Registry<S> {
         }
         let lazy = waits && may_spin;
         let found = self.enter(set, |state| {
-            let (n, woke) = state.ask_and_gather(&self.source, call.epfd, call.out, lazy)?;
+            let (n, woke) =
+                state.ask_and_gather(&self.source, call.wait.epfd, call.wait.events, lazy)?;
             if !woke {
                 self.pass_on(set, state);
             }
@@ -321,7 +279,9 @@ impl<S: Source> Registry<S> {
             // The waker was the word for whoever sleeps on this set; now it is ours to pass on.
             self.collect(set);
             if n == 0 {
-                return Some(Ok(self.enter(set, |state| self.harvest(set, state, call.out, 0))?));
+                return Some(Ok(
+                    self.enter(set, |state| self.harvest(set, state, call.wait.events, 0))?
+                ));
             }
             self.leave(set);
         }
@@ -371,7 +331,7 @@ impl<S: Source> Registry<S> {
     fn digest(
         &'static self,
         set: &'static Set<S>,
-        call: Call,
+        call: Call<'_>,
         sleep: &Sleep,
         n: usize,
     ) -> Result<usize, Failure> {
@@ -381,10 +341,10 @@ impl<S: Source> Registry<S> {
             }
             // The sleep has asked the kernel.
             state.asked = sys::ticks();
-            let (mut n, woke) = state.sift(call.out, n);
+            let (mut n, woke) = state.sift(call.wait.events, n);
             let alone = state.changes != sleep.changes;
             if alone {
-                n = state.outdated(call.out, n);
+                n = state.outdated(call.wait.events, n);
             }
             Ok((n, woke, n > 0 && alone))
         });
@@ -397,10 +357,10 @@ impl<S: Source> Registry<S> {
             self.leave(set);
             return Ok(n);
         }
-        Ok(self.enter(set, |state| self.harvest(set, state, call.out, n)).unwrap_or(n))
+        Ok(self.enter(set, |state| self.harvest(set, state, call.wait.events, n)).unwrap_or(n))
     }
 
-    fn harvest(&self, set: &Set<S>, state: &mut State<S>, out: Out, n: usize) -> usize {
+    fn harvest(&self, set: &Set<S>, state: &mut State<S>, out: Out<'_>, n: usize) -> usize {
         let n = state.gather(&self.source, out, n);
         self.pass_on(set, state);
         n

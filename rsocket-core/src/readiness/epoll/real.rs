@@ -1,0 +1,133 @@
+//! The program's calls, and the next definitions of epoll's functions (behind the hooks of a preload
+//! library), which answer for what is the kernel's.
+//!
+//! Must not know sets. Entry points: [`Change`] with [`Ctl`], [`Wait`] with [`Pwait`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use libc::{c_int, epoll_event, sigset_t};
+
+use crate::failure::Failure;
+use crate::given::{In, Places};
+
+/// The arguments of one `epoll_ctl`.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The set.
+    pub epfd: RawFd,
+    /// `EPOLL_CTL_ADD` and so on.
+    pub op: c_int,
+    /// The member.
+    pub fd: RawFd,
+    /// Null, or what the program wants of it.
+    pub event: In<'a, epoll_event>,
+}
+
+/// The arguments of one `epoll_pwait`, with a time in any units.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait<'a> {
+    pub(super) epfd: RawFd,
+    /// Where the events go: room for `max`, if that is a number of them.
+    pub(super) events: Places<'a, epoll_event>,
+    pub(super) max: c_int,
+    /// How long; `None` for ever.
+    pub(super) timeout: Option<Duration>,
+    /// The signals that are blocked meanwhile, or null.
+    pub(super) mask: In<'a, sigset_t>,
+}
+
+impl Wait<'_> {
+    /// # Safety
+    /// `events` is null or has room for `max` of them, `mask` null or valid, for the time of the
+    /// call.
+    #[must_use]
+    pub unsafe fn new(
+        epfd: RawFd,
+        events: *mut epoll_event,
+        max: c_int,
+        timeout: Option<Duration>,
+        mask: *const sigset_t,
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        let (events, mask) =
+            unsafe { (Places::new(events, usize::try_from(max).unwrap_or(0)), In::new(mask)) };
+        Self { epfd, events, max, timeout, mask }
+    }
+}
+
+/// What `epoll_ctl` is in C.
+pub type RealCtl = unsafe extern "C-unwind" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
+
+/// What `epoll_pwait` is in C. (Programs that called it, or `epoll_wait`, may run in a sandbox that
+/// knows no other.)
+pub type RealPwait =
+    unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int;
+
+/// `epoll_ctl`.
+#[derive(Clone, Copy, Debug)]
+pub struct Ctl(RealCtl);
+
+impl Ctl {
+    /// # Safety
+    /// It keeps the contract of epoll_ctl(2).
+    #[must_use]
+    pub const unsafe fn new(real: RealCtl) -> Self {
+        Self(real)
+    }
+
+    /// Lets the kernel do it.
+    pub(super) fn change(self, change: &Change<'_>) -> Result<(), Failure> {
+        let Change { epfd, op, fd, event } = *change;
+        // SAFETY: the event is null or valid, by its type; epoll_ctl does not write through the
+        // pointer.
+        let r = unsafe { (self.0)(epfd, op, fd, event.as_ptr().cast_mut()) };
+        if r == 0 { Ok(()) } else { Err(Failure::last()) }
+    }
+}
+
+/// `epoll_pwait`.
+#[derive(Clone, Copy, Debug)]
+pub struct Pwait(RealPwait);
+
+impl Pwait {
+    /// # Safety
+    /// It keeps the contract of epoll_pwait(2).
+    #[must_use]
+    pub const unsafe fn new(real: RealPwait) -> Self {
+        Self(real)
+    }
+
+    /// Lets the kernel do it, whatever it thinks of the arguments, for so long. A cancellation
+    /// point.
+    pub(super) fn wait(self, wait: &Wait<'_>, time: Option<Duration>) -> Result<usize, Failure> {
+        let Wait { epfd, events, max, mask, .. } = *wait;
+        // SAFETY: there is room for `max` events and the mask is null or valid, by their promises;
+        // a `max` that makes no sense is the kernel's to refuse.
+        let n = unsafe { (self.0)(epfd, events.as_ptr(), max, milliseconds(time), mask.as_ptr()) };
+        usize::try_from(n).map_err(|_| Failure::last())
+    }
+}
+
+/// Rounded up: a sleep may last longer, never shorter.
+fn milliseconds(time: Option<Duration>) -> c_int {
+    let Some(time) = time else { return -1 };
+    let whole = c_int::try_from(time.as_secs()).ok().and_then(|s| s.checked_mul(1000));
+    let part = time.subsec_nanos().div_ceil(1_000_000).cast_signed();
+    whole.and_then(|whole| whole.checked_add(part)).unwrap_or(c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_rounded_up() {
+        assert_eq!(milliseconds(None), -1);
+        assert_eq!(milliseconds(Some(Duration::ZERO)), 0);
+        assert_eq!(milliseconds(Some(Duration::from_nanos(1))), 1);
+        assert_eq!(milliseconds(Some(Duration::from_micros(1_000_001))), 1001);
+        assert_eq!(milliseconds(Some(Duration::MAX)), c_int::MAX);
+    }
+}

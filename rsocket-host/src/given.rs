@@ -1,0 +1,388 @@
+//! What a C caller gave: pointers that the contract of its call vouches for.
+//!
+//! Each type is made once, where the call comes in, and making it is the promise; what is done with
+//! it further down needs none. `'a` is the time of the call. Null is one of the values, and nothing
+//! need be aligned. Must not know what a call does. Entry points: [`In`], [`Place`], [`Places`],
+//! [`Strings`]; for names and options [`Bytes`] and [`Answer`].
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+use core::ffi::{CStr, c_char, c_void};
+use core::marker::PhantomData;
+
+use libc::{sa_family_t, sockaddr, socklen_t};
+
+use crate::address::SockAddr;
+use crate::failure::Failure;
+
+/// A value to be read.
+#[derive(Debug)]
+pub struct In<'a, T>(*const T, PhantomData<&'a T>);
+
+impl<T> Clone for In<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for In<'_, T> {}
+
+impl<T: Copy> In<'_, T> {
+    /// None.
+    pub const NULL: Self = Self(core::ptr::null(), PhantomData);
+
+    /// # Safety
+    /// `at` is null or points to a `T`, for the time of the call.
+    #[must_use]
+    pub const unsafe fn new(at: *const T) -> Self {
+        Self(at, PhantomData)
+    }
+
+    /// The value, if the pointer is not null.
+    #[inline]
+    #[must_use]
+    pub fn get(self) -> Option<T> {
+        // SAFETY: not null, so it points to a value, by the promise of new().
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+
+    /// To be passed on.
+    #[inline]
+    #[must_use]
+    pub const fn as_ptr(self) -> *const T {
+        self.0
+    }
+}
+
+/// An array that is read and written, or of which so much as is written is read.
+#[derive(Debug)]
+pub struct Places<'a, T> {
+    at: *mut T,
+    len: usize,
+    time: PhantomData<&'a mut T>,
+}
+
+impl<T> Clone for Places<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Places<'_, T> {}
+
+impl<T: Copy> Places<'_, T> {
+    /// # Safety
+    /// `at` is null or has room for `len` of these, for the time of the call; those that are read
+    /// have been written.
+    #[must_use]
+    pub const unsafe fn new(at: *mut T, len: usize) -> Self {
+        Self { at, len, time: PhantomData }
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.at.is_null()
+    }
+
+    /// How many there are, of null none.
+    #[inline]
+    #[must_use]
+    pub const fn len(self) -> usize {
+        if self.at.is_null() { 0 } else { self.len }
+    }
+
+    /// Whether there is no element.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element of this number.
+    #[inline]
+    #[must_use]
+    pub fn get(self, i: usize) -> Option<T> {
+        // SAFETY: inside the array, which is there by the promise of new().
+        (i < self.len()).then(|| unsafe { self.at.add(i).read_unaligned() })
+    }
+
+    /// Writes one; nothing beyond the end.
+    #[inline]
+    pub fn set(self, i: usize, value: T) {
+        if i < self.len() {
+            // SAFETY: as in get().
+            unsafe { self.at.add(i).write_unaligned(value) }
+        }
+    }
+
+    /// To be passed on.
+    #[inline]
+    #[must_use]
+    pub const fn as_ptr(self) -> *mut T {
+        self.at
+    }
+}
+
+/// One value that is read and written.
+#[derive(Debug)]
+pub struct Place<'a, T>(Places<'a, T>);
+
+impl<T> Clone for Place<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Place<'_, T> {}
+
+impl<T: Copy> Place<'_, T> {
+    /// # Safety
+    /// `at` is null or points to a `T`, for the time of the call.
+    #[must_use]
+    pub const unsafe fn new(at: *mut T) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { Places::new(at, 1) })
+    }
+
+    /// The value, if the pointer is not null.
+    #[inline]
+    #[must_use]
+    pub fn get(self) -> Option<T> {
+        self.0.get(0)
+    }
+
+    /// Writes it, if the pointer is not null.
+    #[inline]
+    pub fn set(self, value: T) {
+        self.0.set(0, value);
+    }
+
+    /// To be passed on.
+    #[inline]
+    #[must_use]
+    pub const fn as_ptr(self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+/// A list of C strings that ends with a null pointer, as an environment.
+#[derive(Clone, Copy, Debug)]
+pub struct Strings<'a>(*const *const c_char, PhantomData<&'a CStr>);
+
+impl<'a> Strings<'a> {
+    /// # Safety
+    /// `list` is null or a list of C strings that ends with a null pointer; both last as long as
+    /// the call.
+    #[must_use]
+    pub const unsafe fn new(list: *const *const c_char) -> Self {
+        Self(list, PhantomData)
+    }
+}
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = &'a CStr;
+
+    fn next(&mut self) -> Option<&'a CStr> {
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: an element of the list, by the promise of new(): behind the last string stands
+        // the null pointer, beyond which nothing goes.
+        let (string, next) = unsafe { (*self.0, self.0.add(1)) };
+        if string.is_null() {
+            return None;
+        }
+        self.0 = next;
+        // SAFETY: a string of the list, by the promise of new().
+        Some(unsafe { CStr::from_ptr(string) })
+    }
+}
+
+/// A C string, if there is one.
+///
+/// # Safety
+/// `at` is null or a C string, for the time of the call.
+#[must_use]
+pub unsafe fn string<'a>(at: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: not null, so a string by the caller's promise.
+    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })
+}
+
+/// Bytes of some length that are read: the value of an option, a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<'a> {
+    at: *const c_void,
+    length: socklen_t,
+    time: PhantomData<&'a [u8]>,
+}
+
+impl Bytes<'_> {
+    /// # Safety
+    /// `at` is null or points to `length` bytes, for the time of the call.
+    #[must_use]
+    pub const unsafe fn new(at: *const c_void, length: socklen_t) -> Self {
+        Self { at, length, time: PhantomData }
+    }
+
+    /// Where they are said to be.
+    #[must_use]
+    pub const fn as_ptr(self) -> *const c_void {
+        self.at
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn length(self) -> socklen_t {
+        self.length
+    }
+
+    /// Their beginning as a value of a type of which any bytes are one; `None` where they are too
+    /// few.
+    fn first<T: Numbers>(self) -> Option<T> {
+        let enough = !self.at.is_null() && self.length as usize >= size_of::<T>();
+        // SAFETY: as many bytes are there, by the promise of new(), and any are a value.
+        enough.then(|| unsafe { self.at.cast::<T>().read_unaligned() })
+    }
+
+    /// An option's integer.
+    ///
+    /// # Errors
+    /// `EFAULT` for null, `EINVAL` where there is less.
+    pub fn integer(self) -> Result<i32, Failure> {
+        let short = if self.at.is_null() { Failure::BadAddress } else { Failure::Invalid };
+        self.first().ok_or(short)
+    }
+
+    /// As [`SockAddr::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn name(self) -> Result<SockAddr, Failure> {
+        // SAFETY: the promise of new().
+        unsafe { SockAddr::read(self.at.cast(), self.length) }
+    }
+
+    /// What family the name is of.
+    #[must_use]
+    pub fn family(self) -> Option<i32> {
+        self.first::<sa_family_t>().map(i32::from)
+    }
+}
+
+/// Integers: any bytes are a value.
+trait Numbers: Copy {}
+impl Numbers for i32 {}
+impl Numbers for sa_family_t {}
+
+/// Where an answer goes whose length the caller limits, and is told: the value of an option, a
+/// name.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    at: *mut c_void,
+    length: Place<'a, socklen_t>,
+}
+
+impl Answer<'_> {
+    /// # Safety
+    /// `length` is null or points to the caller's length, and `at` is null or has room for as many
+    /// bytes as that says, for the time of the call.
+    #[must_use]
+    pub const unsafe fn new(at: *mut c_void, length: *mut socklen_t) -> Self {
+        // SAFETY: the caller's promise.
+        Self { at, length: unsafe { Place::new(length) } }
+    }
+
+    /// Where the bytes go, and where their number.
+    #[must_use]
+    pub const fn as_ptrs(self) -> (*mut c_void, *mut socklen_t) {
+        (self.at, self.length.as_ptr())
+    }
+
+    /// Whether nothing was asked for.
+    #[must_use]
+    pub fn is_null(self) -> bool {
+        self.at.is_null() || self.length.as_ptr().is_null()
+    }
+
+    /// Gives the value of an option: as much of it as there is room for, and says how much that is.
+    ///
+    /// # Errors
+    /// `EFAULT` for null, `EINVAL` for a length that is negative.
+    pub fn option(self, value: &[u8]) -> Result<(), Failure> {
+        let room = self.length.get().ok_or(Failure::BadAddress)?;
+        if self.at.is_null() {
+            return Err(Failure::BadAddress);
+        }
+        if room > i32::MAX.cast_unsigned() {
+            return Err(Failure::Invalid);
+        }
+        let n = (room as usize).min(value.len());
+        // SAFETY: not null, and there is room for so many by the promise of new().
+        unsafe { core::ptr::copy_nonoverlapping(value.as_ptr(), self.at.cast::<u8>(), n) };
+        self.length.set(n as socklen_t);
+        Ok(())
+    }
+
+    /// As [`SockAddr::write`].
+    pub fn name(self, name: &SockAddr) {
+        // SAFETY: the promise of new().
+        unsafe { name.write(self.at.cast::<sockaddr>(), self.length.as_ptr()) };
+    }
+
+    /// There is no name.
+    pub fn no_name(self) {
+        self.length.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_nothing() {
+        assert_eq!(In::<u32>::NULL.get(), None);
+        // SAFETY: null.
+        let (place, strings, bytes) = unsafe {
+            let null = core::ptr::null_mut::<u64>();
+            (Places::new(null, 3), Strings::new(null.cast()), Bytes::new(null.cast(), 8))
+        };
+        place.set(0, 1);
+        assert!(place.is_null() && place.get(0).is_none() && strings.count() == 0);
+        assert_eq!(bytes.integer(), Err(Failure::BadAddress));
+        assert_eq!(bytes.family(), None);
+    }
+
+    #[test]
+    fn an_array_ends_where_it_was_said_to() {
+        let mut all = [1_u16, 2, 3];
+        // SAFETY: a local.
+        let two = unsafe { Places::new(all.as_mut_ptr(), 2) };
+        (0..3).for_each(|i| two.set(i, 7));
+        assert_eq!([two.get(0), two.get(2)], [Some(7), None]);
+        assert_eq!(all, [7, 7, 3]);
+    }
+
+    #[test]
+    fn strings_up_to_the_null_pointer() {
+        let list = [c"A=1".as_ptr(), c"B=2".as_ptr(), core::ptr::null()];
+        // SAFETY: such a list.
+        let strings = unsafe { Strings::new(list.as_ptr()) };
+        assert_eq!(strings.map(CStr::to_bytes).collect::<Vec<_>>(), [b"A=1", b"B=2"]);
+    }
+
+    #[test]
+    fn an_answer_is_cut_to_its_room() {
+        let (mut room, mut length) = ([9_u8; 4], 3);
+        // SAFETY: locals, three bytes of four.
+        let answer = unsafe { Answer::new(room.as_mut_ptr().cast(), &raw mut length) };
+        assert_eq!(answer.option(&[1, 2, 3, 4]), Ok(()));
+        answer.no_name();
+        assert_eq!((room, length), ([1, 2, 3, 9], 0));
+    }
+}
