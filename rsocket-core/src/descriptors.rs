@@ -22,12 +22,13 @@
 //! will have that number: a page that the kernel empties in every copy of this memory says so.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::conn::listeners;
 use crate::conn::slot::SlotId;
 use crate::handover::back;
 use crate::reason::Reason;
+use crate::sync::published::Published;
 use crate::sys::{self, MAX_FDS, sandbox};
 use crate::{readiness, socket};
 
@@ -41,8 +42,8 @@ static END: AtomicU32 = AtomicU32::new(0);
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// A word that is 1 in the memory of the table's owner, which a `vfork` child shares, and 0 in a
-/// copy of it; null until something is tracked, or where the kernel cannot do that.
-static ORIGINAL: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// copy of it; nothing until something is tracked, or where the kernel cannot do that.
+static ORIGINAL: Published<AtomicU64> = Published::new();
 
 const KIND: u32 = 0b11 << 30;
 const CONNECTION: u32 = 0b01 << 30;
@@ -149,12 +150,9 @@ pub fn claim() -> bool {
     let me = process();
     match OWNER.compare_exchange(0, me, Relaxed, Relaxed) {
         Ok(_) => {
-            ORIGINAL.store(
-                sys::emptied_in_copies().map_or(core::ptr::null_mut(), |page| {
-                    core::ptr::from_ref(page).cast_mut().cast()
-                }),
-                Relaxed,
-            );
+            if let Some(word) = sys::emptied_in_copies().and_then(|page| page.first()) {
+                ORIGINAL.publish(word);
+            }
             mark_original();
             true
         }
@@ -170,13 +168,8 @@ pub fn inherit() {
     }
 }
 
-fn original() -> Option<&'static AtomicU32> {
-    // SAFETY: null, or a page that stays mapped.
-    unsafe { ORIGINAL.load(Relaxed).as_ref() }
-}
-
 fn mark_original() {
-    if let Some(word) = original() {
+    if let Some(word) = ORIGINAL.get() {
         word.store(1, Relaxed);
     }
 }
@@ -185,7 +178,7 @@ fn mark_original() {
 /// is a copy of the owner's memory. Nobody else is told: to the layers above this process holds
 /// nothing.
 pub fn forget_copy(fd: c_int) {
-    if original().is_some_and(|word| word.load(Relaxed) == 0) {
+    if ORIGINAL.get().is_some_and(|word| word.load(Relaxed) == 0) {
         forget(fd);
     }
 }

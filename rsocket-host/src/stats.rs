@@ -22,11 +22,15 @@ use crate::facts::{option_table, trial};
 use crate::failure::Failure;
 use crate::log::open_append;
 use crate::reason::Reason;
+use crate::sys::mapped::Words;
 use crate::sys::settle::Settle;
 use crate::sys::text::Text;
 use crate::sys::{self, discard, sandbox};
 
 pub use rsocket_stats::counters::{Counter, ROOM, Snapshot, Stats, Transport};
+
+// SAFETY: two arrays of atomic integers.
+unsafe impl Words for Stats {}
 
 static STATS: Stats = Stats::new();
 

@@ -15,6 +15,7 @@ mod above;
 pub mod background;
 pub mod cancelling;
 pub mod errand;
+pub mod mapped;
 pub mod on_word;
 pub mod sandbox;
 pub mod settle;
@@ -243,6 +244,22 @@ pub fn keep_across_exec(fd: RawFd, keep: bool) {
 /// Closes without libc's `close`, which is a hook where this library is preloaded.
 pub fn discard(fd: OwnedFd) {
     close(fd.into_raw_fd());
+}
+
+/// A command of fcntl(2) that takes and gives numbers: those of descriptors and of their flags.
+///
+/// # Errors
+/// As fcntl(2), and `EINVAL` for any other.
+pub fn fcntl(fd: RawFd, command: i32, argument: i64) -> Result<RawFd, Failure> {
+    let duplicates = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+    if !duplicates
+        && !matches!(command, libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD)
+    {
+        return Err(Failure::Invalid);
+    }
+    // SAFETY: none of these commands takes a pointer.
+    let r = unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) };
+    if r < 0 { Err(Failure::last()) } else { RawFd::try_from(r).map_err(|_| Failure::Invalid) }
 }
 
 /// Which network namespace a socket is of, where the kernel says so (5.14).

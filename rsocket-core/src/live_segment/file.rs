@@ -8,12 +8,12 @@ use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 
 use super::layout::{self, CHUNK_BYTES, HEAD_BYTES, PLACES, SUFFIX, head};
+use super::{Chunk, File, Head};
 use crate::environment::variable;
 use crate::sys::text::Text;
-use crate::sys::{self, discard};
+use crate::sys::{self, discard, mapped};
 
 const PATH_MAX: usize = 192;
 /// The file's name, for [`more`] and [`remove`]: no descriptor is kept, which the program might
@@ -26,7 +26,7 @@ static INODE: AtomicU64 = AtomicU64::new(0);
 type Path = Text<PATH_MAX>;
 
 /// Makes the file of this process and maps its head and its first chunk.
-pub(super) fn create() -> Option<(*mut u8, *mut u8)> {
+pub(super) fn create() -> Option<&'static File> {
     let uid = rustix::process::geteuid().as_raw();
     let runtime = variable(c"XDG_RUNTIME_DIR").map(|v| v.to_bytes()).filter(|v| is_own(v, uid));
     let in_runtime = runtime.and_then(|r| {
@@ -43,12 +43,9 @@ pub(super) fn create() -> Option<(*mut u8, *mut u8)> {
         })
     });
     let file = found?;
-    let mapped = map(&file, 0, HEAD_BYTES + CHUNK_BYTES);
+    let mapped = mapped::of_file::<File>(&file, 0);
     discard(file);
-    let base = mapped?;
-    introduce(base);
-    // SAFETY: inside the mapping, whose first chunk begins behind the head.
-    Some((base, unsafe { base.add(HEAD_BYTES) }))
+    mapped.ok().inspect(|file| introduce(&file.head))
 }
 
 /// Whether a directory that a variable names is one that nobody but this user can have prepared.
@@ -110,29 +107,13 @@ fn reserve(file: &OwnedFd, offset: usize, len: usize) -> bool {
         && rustix::fs::fallocate(file, FallocateFlags::empty(), offset as u64, len as u64).is_ok()
 }
 
-fn map(file: &OwnedFd, offset: usize, len: usize) -> Option<*mut u8> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = unsafe {
-        rustix::mm::mmap(
-            core::ptr::null_mut(),
-            len,
-            protection,
-            MapFlags::SHARED,
-            file,
-            offset as u64,
-        )
-    };
-    at.ok().map(<*mut core::ffi::c_void>::cast)
-}
-
 /// Writes who we are; the word by which readers know the file comes last.
-fn introduce(base: *mut u8) {
+fn introduce(page: &Head) {
     let set = |number: usize, value: u64| {
-        // SAFETY: inside the head, aligned, and atomic; nobody else writes it.
-        let word = unsafe { &*base.cast::<AtomicU64>().add(number) };
-        // Release: pairs with the reader's look at the magic number before all else.
-        word.store(value, Ordering::Release);
+        if let Some(word) = page.words.get(number) {
+            // Release: pairs with the reader's look at the magic number before all else.
+            word.store(value, Ordering::Release);
+        }
     };
     let mut comm = [0u8; 16];
     if let Some(name) = sys::small_file::read_file(c"/proc/self/comm", &mut comm) {
@@ -163,14 +144,14 @@ fn path(out: &mut [u8; PATH_MAX]) -> Option<&[u8]> {
 }
 
 /// Makes the file longer by a chunk and maps that.
-pub(super) fn more(chunk: usize) -> Option<*mut u8> {
+pub(super) fn more(chunk: usize) -> Option<&'static Chunk> {
     let mut bytes = [0; PATH_MAX];
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = rustix::fs::openat(CWD, path(&mut bytes)?, flags, Mode::empty()).ok()?;
     let same = rustix::fs::fstat(&file).is_ok_and(|st| st.st_ino == INODE.load(Ordering::Relaxed));
     let offset = HEAD_BYTES + chunk * CHUNK_BYTES;
     let at = if same && reserve(&file, offset, CHUNK_BYTES) {
-        map(&file, offset, CHUNK_BYTES)
+        mapped::of_file(&file, offset).ok()
     } else {
         None
     };

@@ -18,7 +18,7 @@ mod file;
 pub use rsocket_stats::layout;
 
 use core::net::{IpAddr, SocketAddr};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
 
 use crate::config::policy;
@@ -26,6 +26,8 @@ use crate::conn::cause;
 use crate::conn::slot::{self, Slot, SlotId, flag};
 use crate::host::tuple::Tuple;
 use crate::stats::{self, Stats};
+use crate::sync::published::Published;
+use crate::sys::mapped::Words;
 use crate::sys::sandbox;
 use crate::sys::settle::Settle;
 use crate::{environment, sys};
@@ -35,9 +37,37 @@ use layout::{CHUNK_RECORDS, MAX_CHUNKS, RECORD_WORDS, Via, record as word};
 #[repr(C)]
 pub struct Record([AtomicU64; RECORD_WORDS]);
 
+// SAFETY: atomic integers.
+unsafe impl Words for Record {}
+
+type Chunk = [Record; CHUNK_RECORDS];
+
 /// A head page.
 #[repr(C)]
-struct Head([AtomicU64; layout::HEAD_BYTES / 8]);
+struct Head {
+    words: [AtomicU64; layout::head::COUNTERS],
+    counters: Stats,
+    _rest: [AtomicU64; (layout::HEAD_BYTES - size_of::<Stats>()) / 8 - layout::head::COUNTERS],
+}
+
+// SAFETY: all of its fields are.
+unsafe impl Words for Head {}
+
+/// What the file is at first.
+#[repr(C)]
+struct File {
+    head: Head,
+    first: Chunk,
+}
+
+// SAFETY: both of its fields are.
+unsafe impl Words for File {}
+
+const _: () = assert!(
+    size_of::<Head>() == layout::HEAD_BYTES
+        && size_of::<File>() == layout::HEAD_BYTES + layout::CHUNK_BYTES
+        && core::mem::offset_of!(Head, counters) == layout::head::COUNTERS * 8
+);
 
 const NONE: u32 = 0;
 const MAKING: u32 = 1;
@@ -47,9 +77,8 @@ const IMPOSSIBLE: u32 = 3;
 static STATE: AtomicU32 = AtomicU32::new(NONE);
 /// The number by which slots know that a record is this process's: its pid, 0 without a file.
 static MINE: AtomicU32 = AtomicU32::new(0);
-static HEAD: AtomicPtr<Head> = AtomicPtr::new(core::ptr::null_mut());
-static CHUNKS: [AtomicPtr<[Record; CHUNK_RECORDS]>; MAX_CHUNKS] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CHUNKS];
+static HEAD: Published<Head> = Published::new();
+static CHUNKS: [Published<Chunk>; MAX_CHUNKS] = [const { Published::new() }; MAX_CHUNKS];
 /// Free records: number plus one in the low half, a counter against reuse in the high half.
 static FREE: AtomicU64 = AtomicU64::new(0);
 
@@ -109,12 +138,8 @@ static SCRAP: AtomicU64 = AtomicU64::new(0);
 
 #[inline(always)]
 fn nth(index: usize) -> Option<&'static Record> {
-    // Acquire: pairs with the release in grow(), after which the chunk is mapped.
-    let chunk = CHUNKS.get(index / CHUNK_RECORDS)?.load(Ordering::Acquire);
-    // SAFETY: null, or a mapping of this many records that is never unmapped, reached through
-    // atomics only. (Its file has all its blocks from the start, so that a full file system is no
-    // fault here.)
-    unsafe { chunk.as_ref() }?.get(index % CHUNK_RECORDS)
+    // The file has all its blocks from the start, so that a full file system is no fault here.
+    CHUNKS.get(index / CHUNK_RECORDS)?.get()?.get(index % CHUNK_RECORDS)
 }
 
 /// The connection's record, if it is one of this process's.
@@ -125,19 +150,6 @@ pub fn record(s: &Slot) -> Option<&'static Record> {
         return None;
     }
     nth((known as u32).checked_sub(1)? as usize)
-}
-
-/// The counters of this process, where its file has them.
-#[inline]
-fn counters() -> Option<&'static Stats> {
-    // Acquire: pairs with the release in begin().
-    let head = HEAD.load(Ordering::Acquire);
-    if head.is_null() {
-        return None;
-    }
-    // SAFETY: the head is a mapped page that stays; the counters stand in it at a place that is
-    // theirs alone, are atomics, and may have any value.
-    Some(unsafe { &*head.cast::<u64>().add(layout::head::COUNTERS).cast::<Stats>() })
 }
 
 /// The connection's state has changed, or its reason, or its flags.
@@ -285,17 +297,15 @@ fn free_record() -> Option<usize> {
 }
 
 fn head_word(number: usize) -> Option<&'static AtomicU64> {
-    // SAFETY: as in counters().
-    unsafe { HEAD.load(Ordering::Acquire).as_ref() }?.0.get(number)
+    HEAD.get()?.words.get(number)
 }
 
 /// One chunk more; false when there cannot be one.
 fn grow(chunk: usize) -> bool {
     let Some(place) = CHUNKS.get(chunk) else { return false };
-    let Some(at) = file::more(chunk) else { return false };
-    // Release: pairs with the acquire in nth(). Two threads that grow at once map the same bytes of
-    // the file twice.
-    place.store(at.cast(), Ordering::Release);
+    let Some(records) = file::more(chunk) else { return false };
+    // Two threads that grow at once map the same bytes of the file twice.
+    place.publish(records);
     true
 }
 
@@ -311,18 +321,15 @@ fn begin() -> bool {
     let wanted = !environment::privileged()
         && environment::variable(c"RSOCKET_LIVE").is_none_or(|v| v.to_bytes() != b"0");
     let made = if wanted && !policy::sandboxed() { file::create() } else { None };
-    let Some((head, first)) = made else {
+    let Some(made) = made else {
         STATE.store(IMPOSSIBLE, Ordering::Release);
         return false;
     };
     if let Some(chunk) = CHUNKS.first() {
-        chunk.store(first.cast(), Ordering::Release);
+        chunk.publish(&made.first);
     }
-    // Release: pairs with counters() and head_word().
-    HEAD.store(head.cast(), Ordering::Release);
-    if let Some(counters) = counters() {
-        stats::count_in(counters);
-    }
+    HEAD.publish(&made.head);
+    stats::count_in(&made.head.counters);
     MINE.store(sys::pid(), Ordering::Relaxed);
     slot::show_changes(changed);
     STATE.store(MADE, Ordering::Release);
@@ -333,10 +340,10 @@ fn begin() -> bool {
 /// attaches. (What is mapped stays so: a child that no fork handler ran for must be able to count.)
 pub fn forked() {
     MINE.settle(0);
-    HEAD.settle(core::ptr::null_mut());
+    HEAD.withdraw();
     FREE.settle(0);
-    for chunk in CHUNKS.iter().take_while(|c| !c.load(Ordering::Relaxed).is_null()) {
-        chunk.store(core::ptr::null_mut(), Ordering::Relaxed);
+    for chunk in CHUNKS.iter().take_while(|c| c.is_there()) {
+        chunk.withdraw();
     }
     STATE.settle(NONE);
 }

@@ -15,14 +15,14 @@ pub mod pcapng;
 
 use core::ffi::CStr;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::RawFd;
-
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::conn::fork_group::{self, MAX_SLOTS};
 use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::log::open_append;
+use crate::sync::published::Published;
+use crate::sys::mapped::{self, Words};
 use crate::sys::{self, sandbox};
 use pcapng::{Segment, tcp};
 
@@ -32,7 +32,7 @@ const MOST: usize = 32 * 1024;
 const PIECES: usize = 16;
 
 static FD: AtomicI32 = AtomicI32::new(-1);
-static STREAMS: AtomicPtr<[Stream; MAX_SLOTS]> = AtomicPtr::new(core::ptr::null_mut());
+static STREAMS: Published<[Stream; MAX_SLOTS]> = Published::new();
 
 /// How far a connection has come. Fork siblings share it, as they share the connection.
 #[repr(C)]
@@ -46,19 +46,17 @@ struct Stream {
     closed: AtomicU32,
 }
 
+// SAFETY: atomic integers alone, of which a name is made, too.
+unsafe impl Words for Stream {}
+
 /// Opens the file that `RSOCKET_PCAP` names, if it does; true if the tap is on from now on.
 pub fn open<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) -> bool {
     let Some(file) = env(c"RSOCKET_PCAP").map(CStr::to_bytes).filter(|f| !f.is_empty()) else {
         return false;
     };
-    if STREAMS.load(Ordering::Relaxed).is_null() {
-        let (flags, size) =
-            (MapFlags::SHARED | MapFlags::NORESERVE, size_of::<[Stream; MAX_SLOTS]>());
-        let rw = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
-        match unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), size, rw, flags) } {
-            // Release: pairs with the acquire in stream().
-            Ok(at) => STREAMS.store(at.cast(), Ordering::Release),
+    if !STREAMS.is_there() {
+        match mapped::zeros() {
+            Ok(streams) => STREAMS.publish(streams),
             Err(e) => {
                 crate::log_warn!("no packets are written: {}", e);
                 return false;
@@ -95,9 +93,7 @@ pub fn forked() {
 }
 
 fn stream(id: SlotId) -> Option<&'static Stream> {
-    // SAFETY: null, or a shared mapping of this size that is never unmapped; all zeroes are valid,
-    // and it is reached through atomics only.
-    unsafe { STREAMS.load(Ordering::Acquire).as_ref() }?.get(id.raw() as usize)
+    STREAMS.get()?.get(id.raw() as usize)
 }
 
 /// The program's call has moved the first `n` bytes of this list: to the peer, or (`received`) from
