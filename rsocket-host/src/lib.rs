@@ -4,9 +4,10 @@
 //! From the bottom up: [`copy`] (how the processor moves bytes), [`failure`], [`environment`] (the
 //! variables), [`address`] (`sockaddr`), [`given`] (pointers of a C caller's), [`sys`] (system
 //! calls, and descriptors of the library's own), [`thread`] (who the caller is, and the sections in
-//! which signals wait) with [`signals`], [`stack`] (a stack of the library's own) and [`living`]
-//! (whether a thread or process still lives), [`log`], [`probe`] (whether memory is there),
-//! [`facts`], [`seqpacket`] (a UNIX socket whose messages carry descriptors).
+//! which signals wait) with [`signals`], [`stack`] (a stack of the library's own), [`array`] (one
+//! that is never allocated) and [`living`] (whether a thread or process still lives), [`log`],
+//! [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket whose messages
+//! carry descriptors).
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(
@@ -15,6 +16,7 @@
 )]
 
 pub mod address;
+pub mod array;
 pub mod copy;
 pub mod environment;
 pub mod facts;

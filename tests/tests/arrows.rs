@@ -21,7 +21,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ("rsocket-core", &CORE),
 ];
 
-const HOST: [&str; 17] = [
+const HOST: [&str; 18] = [
     // The processor.
     "copy",
     "failure",
@@ -34,6 +34,7 @@ const HOST: [&str; 17] = [
     "signals",
     "thread",
     "stack",
+    "array",
     "living",
     // What needs one of these.
     "log",

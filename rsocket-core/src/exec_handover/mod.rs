@@ -13,7 +13,7 @@
 pub mod target;
 
 use core::ffi::{CStr, c_char};
-use std::io::Write;
+use core::fmt::Write;
 use std::os::fd::RawFd;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -25,10 +25,13 @@ use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId};
 use crate::descriptors::{self, Entry};
 use crate::device::shm::{layout, netns};
+use crate::given::Strings;
 use crate::handover::back;
 use crate::host::kernel;
 use crate::pairing::heirs;
 use crate::reason::Reason;
+use crate::sync::array::Array;
+use crate::sys::text::Text;
 use crate::{live_segment, socket, sys};
 
 /// Says the number of the list's descriptor.
@@ -88,19 +91,17 @@ const ON_DEVICE: u32 = 1;
 const LISTENER: u32 = 2;
 
 /// What was prepared for the next program. Has no destructor: `exec` does not come back.
-#[derive(Clone, Copy)]
 pub struct Will {
     list: RawFd,
     group: RawFd,
-    environment: *mut *const c_char,
-    bytes: usize,
+    environment: Environment,
 }
 
 impl Will {
     /// The environment for the next program: what the caller wanted, and ours.
     #[must_use]
     pub fn environment(&self) -> *const *const c_char {
-        self.environment
+        self.environment.strings.as_ptr()
     }
 
     /// After an `exec` that failed: everything is as it was.
@@ -111,8 +112,7 @@ impl Will {
         netns::keep_across_exec(false);
         arenas::keep_across_exec(false);
         socket::exec_failed();
-        // SAFETY: our own mapping, of which exec has kept nothing.
-        let _ = unsafe { rustix::mm::munmap(self.environment.cast(), self.bytes) };
+        self.environment.release();
     }
 }
 
@@ -138,23 +138,19 @@ pub fn leaves_anything() -> bool {
 ///
 /// # Errors
 /// What is missing, in words.
-///
-/// # Safety
-/// `environment` is null or a list of C strings that ends with a null pointer.
-pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'static str> {
+pub fn prepare(environment: Strings<'_>) -> Result<Will, &'static str> {
     let (group, entry) = fork_group::bequest().ok_or("the family's file")?;
     let list = rustix::fs::memfd_create("rsockets-heirs", rustix::fs::MemfdFlags::CLOEXEC);
     let list = list.ok().and_then(|f| sys::make_private(f).ok()).ok_or("a file for the list")?;
-    // SAFETY: the caller's promise.
-    let extended = unsafe { extended(environment, list) };
-    let count = extended.and_then(|_| write_list(list, group, entry));
-    let (Some((environment, bytes)), Some(_)) = (extended, count) else {
+    let Some(environment) = Environment::extended(environment, list) else {
         sys::close_private(list);
-        let Some((environment, bytes)) = extended else { return Err("memory for the environment") };
-        // SAFETY: our own mapping, which nobody saw.
-        let _ = unsafe { rustix::mm::munmap(environment.cast(), bytes) };
-        return Err("room in the list");
+        return Err("memory for the environment");
     };
+    if write_list(list, group, entry).is_none() {
+        sys::close_private(list);
+        environment.release();
+        return Err("room in the list");
+    }
     for fd in [list, group] {
         sys::keep_across_exec(fd, true);
     }
@@ -162,7 +158,7 @@ pub unsafe fn prepare(environment: *const *const c_char) -> Result<Will, &'stati
     netns::keep_across_exec(true);
     arenas::keep_across_exec(true);
     socket::pass_on(&|id| listed(list, id));
-    Ok(Will { list, group, environment, bytes })
+    Ok(Will { list, group, environment })
 }
 
 /// Writes down every descriptor that the next program inherits; how many there are.
@@ -220,53 +216,42 @@ fn listed(list: RawFd, id: SlotId) -> bool {
     items(list, count).any(|item| item.slot == id.raw())
 }
 
-/// The environment with our variable in it, in memory of its own, and the size of that.
-///
-/// # Safety
-/// As [`prepare`].
-unsafe fn extended(
-    environment: *const *const c_char,
-    list: RawFd,
-) -> Option<(*mut *const c_char, usize)> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-    const TEXT: usize = 32;
-    let mut n = 0;
-    // SAFETY: the list ends with a null pointer, by the caller's promise.
-    while !environment.is_null() && !unsafe { *environment.add(n) }.is_null() {
-        n += 1;
-    }
-    let words = n + 2;
-    let bytes = words * size_of::<*const c_char>() + TEXT;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let memory = unsafe {
-        mmap_anonymous(
-            core::ptr::null_mut(),
-            bytes,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
-        )
-        .ok()?
-    };
-    let table = memory.cast::<*const c_char>();
-    // SAFETY: `words` pointers and then TEXT bytes fit; the mapping is zeroed, so the table ends
-    // with a null pointer and the text with a zero byte.
-    unsafe {
-        let text = table.add(words).cast::<u8>();
-        let mut room: &mut [u8] = core::slice::from_raw_parts_mut(text, TEXT - 1);
-        room.write_all(ASSIGNED).ok()?;
-        write!(room, "{list}").ok()?;
-        let mut to = 0;
-        for i in 0..n {
-            let string = *environment.add(i);
-            // One of an earlier time would hide this one.
-            if !CStr::from_ptr(string).to_bytes().starts_with(ASSIGNED) {
-                *table.add(to) = string;
-                to += 1;
-            }
+/// An environment with our variable in it, in memory of its own. Its other strings are those of the
+/// one that it was made of.
+struct Environment {
+    /// Ends with null pointers.
+    strings: Array<*const c_char>,
+    /// Our variable, with zero bytes behind it.
+    ours: Array<u8>,
+}
+
+impl Environment {
+    fn extended(of: Strings<'_>, list: RawFd) -> Option<Self> {
+        const TEXT: usize = 32;
+        // One of an earlier time would hide this one.
+        let others = || of.filter(|string| !string.to_bytes().starts_with(ASSIGNED));
+        let mut text = Text::<{ TEXT - 1 }>::new();
+        text.push(ASSIGNED);
+        write!(text, "{list}").ok().filter(|()| !text.cut)?;
+        let mut ours = Array::mapped(TEXT, 0_u8)?;
+        for (to, from) in ours.iter_mut().zip(text.as_bytes()) {
+            *to = *from;
         }
-        *table.add(to) = text.cast();
+        let Some(mut strings) = Array::mapped(others().count() + 2, core::ptr::null()) else {
+            ours.release();
+            return None;
+        };
+        let all = others().map(CStr::as_ptr).chain([ours.as_ptr().cast()]);
+        for (to, from) in strings.iter_mut().zip(all) {
+            *to = from;
+        }
+        Some(Self { strings, ours })
     }
-    Some((table, bytes))
+
+    fn release(self) {
+        self.strings.release();
+        self.ours.release();
+    }
 }
 
 /// Before `exec` of a program that may know nothing of us: what it is meant to use goes back to

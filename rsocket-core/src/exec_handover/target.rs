@@ -9,13 +9,14 @@
 //!
 //! Entry point: [`judge`].
 
-use core::ffi::{CStr, c_char};
+use core::ffi::CStr;
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::failure::Failure;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::descriptors::{self, Entry};
+use crate::given::Strings;
 use crate::host::{image, loaded};
 use crate::sync::stack;
 use crate::{libdir, socket, sys};
@@ -27,11 +28,11 @@ const PATH: usize = 1024;
 
 /// What `exec` was asked for.
 #[derive(Clone, Copy)]
-pub enum Program {
+pub enum Program<'a> {
     /// A path, relative to the working directory.
-    Path(*const c_char),
+    Path(Option<&'a CStr>),
     /// A name without a slash is looked for in `PATH`, as by `execvp`.
-    Name(*const c_char),
+    Name(Option<&'a CStr>),
     /// An open file.
     Open(RawFd),
 }
@@ -48,21 +49,13 @@ pub enum Verdict {
 }
 
 /// Whether the program will have this library, with this environment.
-///
-/// # Safety
-/// What `program` points to is a C string; `environment` is null or a list of C strings that ends
-/// with a null pointer.
 #[must_use]
-pub unsafe fn judge(program: Program, environment: *const *const c_char) -> Verdict {
-    // SAFETY: the caller's promise.
-    stack::on_own(|| unsafe { judge_here(program, environment) })
+pub fn judge(program: Program<'_>, environment: Strings<'_>) -> Verdict {
+    stack::on_own(|| judge_here(program, environment))
 }
 
-/// # Safety
-/// As [`judge`].
-unsafe fn judge_here(program: Program, environment: *const *const c_char) -> Verdict {
-    // SAFETY: the caller's promise.
-    let file = match unsafe { open(program) } {
+fn judge_here(program: Program<'_>, environment: Strings<'_>) -> Verdict {
+    let file = match open(program) {
         Ok(file) => file,
         Err(
             Failure::Missing
@@ -74,8 +67,7 @@ unsafe fn judge_here(program: Program, environment: *const *const c_char) -> Ver
         }
         Err(_) => return Verdict::Without,
     };
-    // SAFETY: as above.
-    if unsafe { preloads(environment) } && !changes_user() && loads(&file, DEPTH) {
+    if preloads(environment) && !changes_user() && loads(&file, DEPTH) {
         sys::discard(file);
         return Verdict::With;
     }
@@ -95,15 +87,10 @@ fn changes_user() -> bool {
 // ---------------------------------------------------------------- the environment
 
 /// Whether the environment, or the file that stands for all programs, names this library.
-unsafe fn preloads(environment: *const *const c_char) -> bool {
+fn preloads(environment: Strings<'_>) -> bool {
     let Some(own) = own_name() else { return false };
     let mut preload: Option<&[u8]> = None;
-    let mut at = environment;
-    // SAFETY: the list ends with a null pointer, by the caller's promise.
-    while !at.is_null() && !unsafe { *at }.is_null() {
-        // SAFETY: a C string, by the caller's promise.
-        let (string, next) = unsafe { (CStr::from_ptr(*at).to_bytes(), at.add(1)) };
-        at = next;
+    for string in environment.map(CStr::to_bytes) {
         if let Some(value) = string.strip_prefix(b"LD_PRELOAD=") {
             // With two of them it depends who looks.
             if preload.replace(value).is_some() {
@@ -152,21 +139,12 @@ fn for_all_programs(name: &[u8]) -> bool {
 // ---------------------------------------------------------------- the program
 
 /// Opens what exec would execute.
-unsafe fn open(program: Program) -> Result<OwnedFd, Failure> {
+fn open(program: Program<'_>) -> Result<OwnedFd, Failure> {
     match program {
-        // SAFETY: the caller's promise.
-        Program::Path(path) if !path.is_null() => open_path(unsafe { CStr::from_ptr(path) }),
-        Program::Name(name) if !name.is_null() => {
-            // SAFETY: as above.
-            let name = unsafe { CStr::from_ptr(name) };
-            if name.to_bytes().contains(&b'/') {
-                open_path(name)
-            } else {
-                open_name(name.to_bytes())
-            }
-        }
+        Program::Name(Some(name)) if !name.to_bytes().contains(&b'/') => open_name(name.to_bytes()),
+        Program::Path(Some(path)) | Program::Name(Some(path)) => open_path(path),
         Program::Open(fd) => Ok(rustix::io::fcntl_dupfd_cloexec(sys::borrow(fd), 0)?),
-        Program::Path(_) | Program::Name(_) => Err(Failure::BadAddress),
+        Program::Path(None) | Program::Name(None) => Err(Failure::BadAddress),
     }
 }
 

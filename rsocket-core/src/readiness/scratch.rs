@@ -3,68 +3,34 @@
 //! `select` are called in signal handlers. There is no destructor, since a thread may be cancelled
 //! while it sleeps with this alive; whoever made it calls [`Room::release`].
 
-use core::ffi::c_void;
-use core::ptr::null_mut;
-
-use rustix::mm::{MapFlags, ProtFlags};
-
-use crate::sync::stack;
+use crate::sync::array::Array;
 
 /// An array of `T`, all copies of one value; up to `SMALL` of them stand on the stack.
 pub(crate) struct Room<T: Copy, const SMALL: usize> {
     small: [T; SMALL],
-    elsewhere: *mut T,
     len: usize,
+    elsewhere: Option<Array<T>>,
 }
 
 impl<T: Copy, const SMALL: usize> Room<T, SMALL> {
-    const ALIGNED: () = assert!(align_of::<T>() <= crate::sys::PAGE_SIZE);
-
     /// `None` when there is no memory for `len` elements.
     pub(crate) fn new(len: usize, value: T) -> Option<Self> {
-        let () = Self::ALIGNED;
-        let mut room = Self { small: [value; SMALL], elsewhere: null_mut(), len };
-        if len > SMALL {
-            let bytes = len.checked_mul(size_of::<T>())?;
-            room.elsewhere = if bytes <= stack::LENT { stack::lend()? } else { map(bytes)? }.cast();
-            for i in 0..len {
-                // SAFETY: inside what was just got, which is page aligned.
-                unsafe { room.elsewhere.add(i).write(value) };
-            }
-        }
-        Some(room)
+        let elsewhere = if len > SMALL { Some(Array::lent(len, value)?) } else { None };
+        Some(Self { small: [value; SMALL], len, elsewhere })
     }
 
     pub(crate) fn slice(&mut self) -> &mut [T] {
-        if self.elsewhere.is_null() {
-            let len = self.len.min(SMALL);
-            self.small.get_mut(..len).unwrap_or_default()
-        } else {
-            // SAFETY: `len` elements were written there by `new`, and the borrow of self keeps them
-            // ours.
-            unsafe { core::slice::from_raw_parts_mut(self.elsewhere, self.len) }
+        match &mut self.elsewhere {
+            Some(array) => array,
+            None => self.small.get_mut(..self.len).unwrap_or_default(),
         }
     }
 
     pub(crate) fn release(self) {
-        let bytes = self.len * size_of::<T>();
-        if self.elsewhere.is_null() {
-            return;
-        }
-        if bytes <= stack::LENT {
-            stack::take_back(self.elsewhere.cast());
-        } else {
-            // SAFETY: mapped by `new` with this length; `self` is consumed, so nobody uses it any
-            // more.
-            let _ = unsafe { rustix::mm::munmap(self.elsewhere.cast::<c_void>(), bytes) };
+        if let Some(array) = self.elsewhere {
+            array.release();
         }
     }
-}
-
-fn map(bytes: usize) -> Option<*mut c_void> {
-    let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh anonymous mapping touches nothing that exists.
-    unsafe { rustix::mm::mmap_anonymous(null_mut(), bytes, prot, MapFlags::PRIVATE) }.ok()
 }
 
 #[cfg(test)]

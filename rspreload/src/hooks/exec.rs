@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_int};
 
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use rsocket_edge::exec_handover::target::Program;
+use rsocket_host::given;
 
 use crate::ops::exec::{self as ops, Strings};
 use crate::real;
@@ -23,7 +24,8 @@ hook! {
     }
 
     fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
-        ops::exec(Program::Name(file), envp, |new| real::execvpe(file, argv, new.unwrap_or(envp)))
+        let program = Program::Name(given::string(file));
+        ops::exec(program, envp, |new| real::execvpe(file, argv, new.unwrap_or(envp)))
     }
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {

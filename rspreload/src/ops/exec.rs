@@ -11,6 +11,7 @@ use rsocket_edge::exec_handover::Will;
 use rsocket_edge::exec_handover::target::{Program, Verdict, judge};
 use rsocket_edge::socket;
 use rsocket_host::facts::trial;
+use rsocket_host::given;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys::sandbox;
 use rsocket_host::thread;
@@ -77,7 +78,7 @@ pub(crate) fn spawned(error: c_int) -> c_int {
 /// # Safety
 /// The contract of the `exec` function that was called.
 pub(crate) unsafe fn exec(
-    program: Program,
+    program: Program<'_>,
     environment: Strings,
     real: impl FnOnce(Option<Strings>) -> c_int,
 ) -> c_int {
@@ -93,14 +94,14 @@ pub(crate) unsafe fn exec(
         return real(None);
     }
     // SAFETY: the caller's strings.
-    let verdict = keeping_errno(|| unsafe { judge(program, environment) });
+    let environment = unsafe { given::Strings::new(environment) };
+    let verdict = keeping_errno(|| judge(program, environment));
     if verdict == Verdict::Fails {
         return real(None);
     }
     let will: Option<Will> = keeping_errno(|| {
         if verdict == Verdict::With {
-            // SAFETY: as above.
-            match unsafe { exec_handover::prepare(environment) } {
+            match exec_handover::prepare(environment) {
                 Ok(will) => return Some(will),
                 // A child that has closed all that it has, ours too, leaves nothing behind.
                 Err(_) if !exec_handover::leaves_anything() => {}
@@ -114,7 +115,7 @@ pub(crate) unsafe fn exec(
         socket::before_exec();
         None
     });
-    let r = real(will.map(|w| w.environment()));
+    let r = real(will.as_ref().map(Will::environment));
     keeping_errno(|| match will {
         Some(will) => will.undo(),
         None => socket::exec_failed(),
@@ -137,7 +138,7 @@ pub(crate) fn before_spawned_has(fd: c_int) {
 pub(crate) unsafe fn execv(path: *const c_char, argv: Strings) -> c_int {
     // SAFETY: the caller's promise, and libc's variable.
     unsafe {
-        exec(Program::Path(path), environ, |new| match new {
+        exec(Program::Path(given::string(path)), environ, |new| match new {
             Some(e) => real::execve(path, argv, e),
             None => real::execv(path, argv),
         })
@@ -151,7 +152,7 @@ pub(crate) unsafe fn execv(path: *const c_char, argv: Strings) -> c_int {
 pub(crate) unsafe fn execvp(file: *const c_char, argv: Strings) -> c_int {
     // SAFETY: as in execv().
     unsafe {
-        exec(Program::Name(file), environ, |new| match new {
+        exec(Program::Name(given::string(file)), environ, |new| match new {
             Some(e) => real::execvpe(file, argv, e),
             None => real::execvp(file, argv),
         })
@@ -164,22 +165,23 @@ pub(crate) unsafe fn execvp(file: *const c_char, argv: Strings) -> c_int {
 /// The contract of execve(2).
 pub(crate) unsafe fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { exec(Program::Path(path), envp, |new| real::execve(path, argv, new.unwrap_or(envp))) }
+    unsafe {
+        let program = Program::Path(given::string(path));
+        exec(program, envp, |new| real::execve(path, argv, new.unwrap_or(envp)))
+    }
 }
 
 /// Which program `execveat` names.
 ///
 /// # Safety
 /// The contract of execveat(2).
-pub(crate) unsafe fn program_at(dir: c_int, path: *const c_char, flags: c_int) -> Program {
-    if path.is_null() {
-        return Program::Open(-1);
-    }
-    // SAFETY: a string, by the caller's promise.
-    match unsafe { *path }.cast_unsigned() {
-        0 if flags & libc::AT_EMPTY_PATH != 0 => Program::Open(dir),
-        b'/' => Program::Path(path),
-        _ if dir == libc::AT_FDCWD => Program::Path(path),
+pub(crate) unsafe fn program_at<'a>(dir: c_int, path: *const c_char, flags: c_int) -> Program<'a> {
+    // SAFETY: null or a string, by the caller's promise.
+    let Some(path) = (unsafe { given::string(path) }) else { return Program::Open(-1) };
+    match path.to_bytes().first() {
+        None if flags & libc::AT_EMPTY_PATH != 0 => Program::Open(dir),
+        Some(b'/') => Program::Path(Some(path)),
+        _ if dir == libc::AT_FDCWD => Program::Path(Some(path)),
         // Anything else is not looked into: back to TCP.
         _ => Program::Open(-1),
     }
