@@ -3,9 +3,11 @@
 use core::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
-use rsocket_edge::edge::{count, iovecs, length, nowhere, one, sent};
+use rsocket_edge::edge::{count, length, one, sent};
+use rsocket_edge::message::{List, Message};
 use rsocket_edge::{native, socket};
 use rsocket_host::failure::Failure;
+use rsocket_host::given::{Answer, Bytes};
 
 use crate::{datagram, table};
 
@@ -56,75 +58,28 @@ fn told(fd: c_int, result: Result<usize, Failure>, flags: c_int) -> ssize_t {
     }
 }
 
-/// The program's scatter list. `too_long` is what this call says to one that has too many elements.
-///
-/// # Safety
-/// `list` points to `n` elements.
-unsafe fn scatter<'a>(
-    list: *const iovec,
-    n: usize,
-    too_long: Failure,
-) -> Result<&'a [iovec], Failure> {
-    const MOST: usize = 1024;
-    match n {
-        1.. if n > MOST => Err(too_long),
-        1.. if nowhere(list) => Err(Failure::BadAddress),
-        // SAFETY: the caller's promise.
-        _ => unsafe { iovecs(list, n) }.ok_or(Failure::Invalid),
-    }
-}
-
-/// As [`scatter`], for `readv` and `writev`.
-///
-/// # Safety
-/// As [`scatter`].
-unsafe fn vector<'a>(list: *const iovec, n: c_int) -> Result<&'a [iovec], Failure> {
-    // SAFETY: the caller's promise.
-    usize::try_from(n)
-        .map_err(|_| Failure::Invalid)
-        .and_then(|n| unsafe { scatter(list, n, Failure::Invalid) })
-}
-
-/// The message header of `sendmsg` and `recvmsg` with its scatter list.
-///
-/// # Safety
-/// `message` is null or points to a valid header.
-unsafe fn header<'a>(message: *const msghdr) -> Result<&'a [iovec], Failure> {
-    if nowhere(message) {
-        return Err(Failure::BadAddress);
-    }
-    // SAFETY: not null; the caller's promise.
-    unsafe { scatter((*message).msg_iov, (*message).msg_iovlen, Failure::MessageTooLong) }
+/// The length of a list of `readv` and `writev`: one that is negative is too long.
+fn elements(n: c_int) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
 }
 
 /// What a received message has beside its bytes: the peer's name, and no control data.
-///
-/// # Safety
-/// `message` points to a valid header.
-unsafe fn describe(fd: c_int, message: *mut msghdr) {
-    // SAFETY: the caller's promise; the name is written within the length that stands there.
-    unsafe {
-        let message = &mut *message;
-        say_peer(fd, message.msg_name.cast(), &raw mut message.msg_namelen);
-        message.msg_controllen = 0;
-        message.msg_flags = 0;
+fn describe(fd: c_int, message: Message<'_>) {
+    if let Some(sender) = message.sender() {
+        say_peer(fd, sender);
     }
+    message.finish(0);
 }
 
-/// Writes the peer's name where the program asked for it; a length of 0 where there is none any
+/// Gives the peer's name where the program asked for it; a length of 0 where there is none any
 /// more.
-///
-/// # Safety
-/// As `SockAddr::write`.
-unsafe fn say_peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) {
-    if address.is_null() || length.is_null() {
+fn say_peer(fd: c_int, answer: Answer<'_>) {
+    if answer.is_null() {
         return;
     }
     match table::rsocket(fd).and_then(|slot| native::peer_name(slot, fd)) {
-        // SAFETY: the caller's promise.
-        Ok(peer) => unsafe { peer.write(address, length) },
-        // SAFETY: as above, and not null.
-        Err(_) => unsafe { length.write_unaligned(0) },
+        Ok(peer) => answer.name(&peer),
+        Err(_) => answer.no_name(),
     }
 }
 
@@ -141,21 +96,23 @@ call! {
         from: *mut sockaddr,
         from_length: *mut socklen_t,
     ) -> ssize_t {
+        let from = Answer::new(from.cast(), from_length);
         if let Some(slot) = datagram::behind(fd) {
-            return count(datagram::receive_from(slot, fd, &one(buffer, size), flags, (from, from_length)));
+            return count(datagram::receive_from(slot, fd, &one(buffer, size), flags, from));
         }
         let result = receive(fd, &one(buffer, size), flags);
         if result.is_ok() {
-            say_peer(fd, from, from_length);
+            say_peer(fd, from);
         }
         count(result)
     }
 
     fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+        let message = Message::new(message);
         if let Some(slot) = datagram::behind(fd) {
-            return count(header(message).and_then(|to| datagram::receive_message(slot, fd, to, message, flags)));
+            return count(datagram::receive_message(slot, fd, message, flags));
         }
-        let result = header(message).and_then(|to| receive(fd, to, flags));
+        let result = message.list().and_then(|to| receive(fd, to, flags));
         if result.is_ok() {
             describe(fd, message);
         }
@@ -167,7 +124,8 @@ call! {
     }
 
     fn rreadv(fd: c_int, list: *const iovec, n: c_int) -> ssize_t {
-        count(vector(list, n).and_then(|to| read(fd, to)))
+        let list = List::new(list, elements(n));
+        count(list.checked(Failure::Invalid).and_then(|to| read(fd, to)))
     }
 
     fn rsend(fd: c_int, buffer: *const c_void, size: size_t, flags: c_int) -> ssize_t {
@@ -184,19 +142,21 @@ call! {
         to_length: socklen_t,
     ) -> ssize_t {
         if let Some(slot) = datagram::behind(fd) {
-            return count(datagram::send_to(slot, fd, &one(buffer, size), flags, (to, to_length)));
+            let to = Some(Bytes::new(to.cast(), to_length));
+            return count(datagram::send_to(slot, fd, &one(buffer, size), flags, to));
         }
         told(fd, send(fd, &one(buffer, size), flags), flags)
     }
 
     fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-        let from = match header(message) {
+        let message = Message::new(message.cast_mut());
+        let from = match message.list() {
             // Descriptors and credentials travel over no device.
-            Ok(_) if (*message).msg_controllen != 0 => Err(Failure::Unsupported),
+            Ok(_) if message.has_control() => Err(Failure::Unsupported),
             other => other,
         };
         if let Some(slot) = datagram::behind(fd) {
-            let to = ((*message).msg_name.cast_const().cast(), (*message).msg_namelen);
+            let to = message.name();
             return count(from.and_then(|from| datagram::send_to(slot, fd, from, flags, to)));
         }
         told(fd, from.and_then(|from| send(fd, from, flags)), flags)
@@ -207,6 +167,7 @@ call! {
     }
 
     fn rwritev(fd: c_int, list: *const iovec, n: c_int) -> ssize_t {
-        told(fd, vector(list, n).and_then(|from| send(fd, from, 0)), 0)
+        let list = List::new(list, elements(n));
+        told(fd, list.checked(Failure::Invalid).and_then(|from| send(fd, from, 0)), 0)
     }
 }

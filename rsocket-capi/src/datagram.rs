@@ -2,12 +2,14 @@
 
 use core::ffi::c_int;
 
-use libc::{iovec, msghdr, sockaddr, socklen_t};
+use libc::iovec;
 use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::datagram;
 use rsocket_edge::datagram::receive::Received;
+use rsocket_edge::message::Message;
 use rsocket_host::address::SockAddr;
 use rsocket_host::failure::Failure;
+use rsocket_host::given::{Answer, Bytes};
 
 use crate::table;
 
@@ -38,50 +40,36 @@ pub(crate) fn receive(
     received(slot, fd, to, flags).map(|got| answer(&got, flags))
 }
 
-/// # Safety
-/// As `recvfrom`.
-pub(crate) unsafe fn receive_from(
+pub(crate) fn receive_from(
     slot: SlotId,
     fd: c_int,
     to: &[iovec],
     flags: c_int,
-    (from, from_length): (*mut sockaddr, *mut socklen_t),
+    from: Answer<'_>,
 ) -> Result<usize, Failure> {
     let got = received(slot, fd, to, flags)?;
-    // SAFETY: the caller's promise.
-    unsafe { say_sender(&got, from, from_length) };
+    say_sender(&got, from);
     Ok(answer(&got, flags))
 }
 
-/// # Safety
-/// `message` points to a valid header, whose scatter list is `to`.
-pub(crate) unsafe fn receive_message(
+pub(crate) fn receive_message(
     slot: SlotId,
     fd: c_int,
-    to: &[iovec],
-    message: *mut msghdr,
+    message: Message<'_>,
     flags: c_int,
 ) -> Result<usize, Failure> {
-    let got = received(slot, fd, to, flags)?;
-    // SAFETY: the caller's promise; the name is written within the length that stands there.
-    unsafe {
-        let message = &mut *message;
-        say_sender(&got, message.msg_name.cast(), &raw mut message.msg_namelen);
-        message.msg_controllen = 0;
-        message.msg_flags = if got.copied < got.whole { libc::MSG_TRUNC } else { 0 };
+    let got = received(slot, fd, message.list()?, flags)?;
+    if let Some(sender) = message.sender() {
+        say_sender(&got, sender);
     }
+    message.finish(if got.copied < got.whole { libc::MSG_TRUNC } else { 0 });
     Ok(answer(&got, flags))
 }
 
-/// # Safety
-/// As `SockAddr::write`.
-unsafe fn say_sender(got: &Received, from: *mut sockaddr, length: *mut socklen_t) {
+fn say_sender(got: &Received, to: Answer<'_>) {
     match got.from {
-        // SAFETY: the caller's promise.
-        Some(sender) => unsafe { sender.write(from, length) },
-        // SAFETY: not null, the caller's promise.
-        None if !length.is_null() => unsafe { length.write_unaligned(0) },
-        None => {}
+        Some(sender) => to.name(&sender),
+        None => to.no_name(),
     }
 }
 
@@ -109,41 +97,23 @@ fn send_named(
     datagram::send::send(slot, fd, to, from, flags)
 }
 
-/// # Safety
-/// As `sendto`.
-pub(crate) unsafe fn send_to(
+pub(crate) fn send_to(
     slot: SlotId,
     fd: c_int,
     from: &[iovec],
     flags: c_int,
-    (to, to_length): (*const sockaddr, socklen_t),
+    to: Option<Bytes<'_>>,
 ) -> Result<usize, Failure> {
-    if to.is_null() || to_length == 0 {
-        return send(slot, fd, from, flags);
-    }
-    // SAFETY: the caller's promise.
-    let to = unsafe { SockAddr::read(to, to_length) }?;
-    send_named(slot, fd, from, flags, Some(&to))
+    let to = to.filter(|to| !to.as_ptr().is_null() && to.length() != 0);
+    let to = to.map(Bytes::name).transpose()?;
+    send_named(slot, fd, from, flags, to.as_ref())
 }
 
 /// Connects; or, where the address has no family, ends being connected.
-///
-/// # Safety
-/// As `connect`.
-pub(crate) unsafe fn connect(
-    slot: SlotId,
-    fd: c_int,
-    to: *const sockaddr,
-    length: socklen_t,
-) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
-    let read = unsafe { SockAddr::read(to, length) };
-    if read == Err(Failure::WrongFamily) {
-        // SAFETY: whoever says that the family is wrong has read it.
-        let family = unsafe { (&raw const (*to).sa_family).read_unaligned() };
-        if i32::from(family) == libc::AF_UNSPEC {
-            return datagram::names::disconnect(slot, fd);
-        }
+pub(crate) fn connect(slot: SlotId, fd: c_int, to: Bytes<'_>) -> Result<(), Failure> {
+    let read = to.name();
+    if read == Err(Failure::WrongFamily) && to.family() == Some(libc::AF_UNSPEC) {
+        return datagram::names::disconnect(slot, fd);
     }
     datagram::names::connect(slot, fd, &read?)
 }

@@ -11,6 +11,7 @@ use rsocket_edge::edge::done;
 use rsocket_edge::{native, socket};
 use rsocket_host::address::SockAddr;
 use rsocket_host::failure::Failure;
+use rsocket_host::given::{Answer, Bytes};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::{datagram, epoll, init, table};
@@ -100,20 +101,12 @@ fn close(fd: c_int) -> Result<(), Failure> {
 }
 
 /// A name for the program, or the error.
-///
-/// # Safety
-/// As [`SockAddr::write`], but that null is `EFAULT`.
-unsafe fn give(
-    name: Result<SockAddr, Failure>,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-) -> c_int {
+fn give(name: Result<SockAddr, Failure>, answer: Answer<'_>) -> c_int {
     done(name.and_then(|name| {
-        if address.is_null() || length.is_null() {
+        if answer.is_null() {
             return Err(Failure::BadAddress);
         }
-        // SAFETY: the caller's promise.
-        unsafe { name.write(address, length) };
+        answer.name(&name);
         Ok(())
     }))
 }
@@ -127,7 +120,7 @@ call! {
     }
 
     fn rbind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-        done(table::rsocket(fd).and_then(|slot| native::bind(slot, fd, &SockAddr::read(address, length)?)))
+        done(table::rsocket(fd).and_then(|slot| native::bind(slot, fd, &Bytes::new(address.cast(), length).name()?)))
     }
 
     fn rlisten(fd: c_int, backlog: c_int) -> c_int {
@@ -137,7 +130,7 @@ call! {
     fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         match accept(fd) {
             Ok((new, peer)) => {
-                peer.write(address, length);
+                Answer::new(address.cast(), length).name(&peer);
                 new
             }
             Err(e) => done(Err(e)),
@@ -146,9 +139,9 @@ call! {
 
     fn rconnect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
         if let Some(slot) = datagram::behind(fd) {
-            return done(datagram::connect(slot, fd, address, length));
+            return done(datagram::connect(slot, fd, Bytes::new(address.cast(), length)));
         }
-        done(table::rsocket(fd).and_then(|slot| native::connect(slot, fd, &SockAddr::read(address, length)?)))
+        done(table::rsocket(fd).and_then(|slot| native::connect(slot, fd, &Bytes::new(address.cast(), length).name()?)))
     }
 
     /// What was accepted before is in the peer's memory already, so that there is nothing to wait
@@ -163,10 +156,12 @@ call! {
     }
 
     fn rgetpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        give(table::rsocket(fd).and_then(|slot| native::peer_name(slot, fd)), address, length)
+        let name = table::rsocket(fd).and_then(|slot| native::peer_name(slot, fd));
+        give(name, Answer::new(address.cast(), length))
     }
 
     fn rgetsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        give(table::rsocket(fd).and_then(|slot| native::local_name(slot, fd)), address, length)
+        let name = table::rsocket(fd).and_then(|slot| native::local_name(slot, fd));
+        give(name, Answer::new(address.cast(), length))
     }
 }

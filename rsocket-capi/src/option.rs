@@ -15,7 +15,9 @@ use rsocket_edge::descriptors::Entry;
 use rsocket_edge::edge::{done, fail, nowhere};
 use rsocket_edge::socket::options::harmless;
 use rsocket_edge::{native, socket};
+use rsocket_host::facts::kernel;
 use rsocket_host::failure::Failure;
+use rsocket_host::given::{Answer, Bytes};
 use rsocket_host::sys;
 
 use crate::{datagram, epoll, table};
@@ -123,35 +125,16 @@ fn looks_into(level: c_int, name: c_int) -> bool {
         && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF | libc::SO_LOCK_FILTER)
 }
 
-/// # Safety
-/// `value` is null or points to `length` bytes.
-unsafe fn integer(value: *const c_void, length: socklen_t) -> Result<c_int, Failure> {
-    if nowhere(value) {
-        return Err(Failure::BadAddress);
-    }
-    if (length as usize) < size_of::<c_int>() {
-        return Err(Failure::Invalid);
-    }
-    // SAFETY: checked, and the caller's promise.
-    Ok(unsafe { value.cast::<c_int>().read_unaligned() })
-}
-
-/// # Safety
-/// As `setsockopt`.
-unsafe fn set(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    length: socklen_t,
-) -> Result<(), Failure> {
+fn set(fd: c_int, (level, name): (c_int, c_int), value: Bytes<'_>) -> Result<(), Failure> {
     let slot = table::rsocket(fd)?;
     let datagrams = datagram::behind(fd).is_some();
     let rule = if datagrams { datagram_rule(level, name, true) } else { rule(level, name) };
     match rule.ok_or(Failure::Unsupported)? {
         Rule::Kept(size) => {
-            // SAFETY: the caller's promise.
-            let asked = unsafe { integer(value, length) }?;
+            if nowhere(value.as_ptr()) {
+                return Err(Failure::BadAddress);
+            }
+            let asked = value.integer()?;
             // The kernel too takes a negative size of a buffer for a huge one; a negative queue is
             // nonsense.
             if asked < 0 && level == SOL_RDMA {
@@ -166,12 +149,10 @@ unsafe fn set(
         }
         _ => {}
     }
-    // SAFETY: passed on as the caller gave it; the kernel checks.
-    let r = unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value, length) };
-    let refused = if r == 0 { 0 } else { sys::errno() };
-    let does_not_matter = rule == Some(Rule::Wish) && matches!(refused, libc::ENOENT | libc::EPERM);
-    if refused != 0 && !does_not_matter {
-        return Err(Failure::from_code(refused));
+    match kernel::set_given(fd, level, name, value) {
+        // A wish that cannot be fulfilled does not matter.
+        Err(Failure::Missing | Failure::NotPermitted) if rule == Some(Rule::Wish) => {}
+        other => other?,
     }
     if level == libc::SOL_SOCKET {
         timing::facts_changed(slot);
@@ -186,35 +167,19 @@ unsafe fn set(
 }
 
 /// Gives the program as much of an answer as it has room for.
-///
-/// # Safety
-/// As `getsockopt`.
-unsafe fn give(answer: &[u8], value: *mut c_void, length: *mut socklen_t) -> Result<(), Failure> {
+fn give(answer: &[u8], to: Answer<'_>) -> Result<(), Failure> {
+    let (value, length) = to.as_ptrs();
     if nowhere(value) || nowhere(length) {
         return Err(Failure::BadAddress);
     }
-    // SAFETY: the caller's promise.
-    let room = unsafe { length.read_unaligned() };
-    if room > i32::MAX.cast_unsigned() {
-        return Err(Failure::Invalid);
-    }
-    let n = (room as usize).min(answer.len());
-    // SAFETY: the caller's promise; no more is written than there is room for.
-    unsafe {
-        core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast::<u8>(), n);
-        length.write_unaligned(n as socklen_t);
-    }
-    Ok(())
+    to.option(answer)
 }
 
-/// # Safety
-/// As `getsockopt`.
-unsafe fn get(
+fn get(
     slot: SlotId,
     fd: c_int,
     (level, name): (c_int, c_int),
-    value: *mut c_void,
-    length: *mut socklen_t,
+    to: Answer<'_>,
 ) -> Result<(), Failure> {
     let datagrams = datagram::behind(fd).is_some();
     let rule = if datagrams { datagram_rule(level, name, false) } else { rule(level, name) };
@@ -225,19 +190,15 @@ unsafe fn get(
         Rule::Segment => native::info::segment(slot).map(integer),
         Rule::Info => {
             let (info, len) = native::info::tcp_info(slot, fd)?;
-            // SAFETY: the caller's promise.
-            return unsafe { give(info.get(..len).unwrap_or(&info), value, length) };
+            return give(info.get(..len).unwrap_or(&info), to);
         }
         Rule::WithoutRdma if native::by_rdma(slot) => return Err(Failure::Unsupported),
         _ => None,
     };
     if let Some(own) = own {
-        // SAFETY: the caller's promise.
-        return unsafe { give(&own, value, length) };
+        return give(&own, to);
     }
-    // SAFETY: passed on as the caller gave it; the kernel checks.
-    let r = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, value, length) };
-    if r == 0 { Ok(()) } else { Err(Failure::last()) }
+    kernel::get_given(fd, level, name, to)
 }
 
 fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Failure> {
@@ -248,17 +209,13 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int, Failure
     {
         return Err(Failure::Unsupported);
     }
-    // SAFETY: none of these commands takes a pointer.
-    let r = unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) };
+    let result = sys::fcntl(fd, command, argument);
     if command == libc::F_SETFL
         && let Some(slot) = slot
     {
         timing::facts_changed(slot);
     }
-    let r = c_int::try_from(r).map_err(|_| Failure::Invalid)?;
-    if r < 0 {
-        return Err(Failure::last());
-    }
+    let r = result?;
     if duplicates
         && descriptors::mine()
         && let Some(slot) = slot
@@ -287,7 +244,7 @@ call! {
         value: *const c_void,
         length: socklen_t,
     ) -> c_int {
-        done(set(fd, level, name, value, length))
+        done(set(fd, (level, name), Bytes::new(value, length)))
     }
 
     fn rgetsockopt(
@@ -297,7 +254,8 @@ call! {
         value: *mut c_void,
         length: *mut socklen_t,
     ) -> c_int {
-        done(table::rsocket(fd).and_then(|slot| get(slot, fd, (level, name), value, length)))
+        let to = Answer::new(value, length);
+        done(table::rsocket(fd).and_then(|slot| get(slot, fd, (level, name), to)))
     }
 
     /// Variadic in C: on the ABIs that we build for a variadic integer travels as an ordinary one

@@ -13,22 +13,12 @@ use rsocket_edge::iomap::Memory;
 /// Flags of `riowrite` that mean something here.
 const WRITING: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// # Safety
-/// As `riomap` in rsocket(7): the memory stays.
-unsafe fn map(
-    fd: c_int,
-    at: *mut c_void,
-    len: size_t,
-    protection: c_int,
-    offset: off_t,
-) -> Result<off_t, Failure> {
+fn map(fd: c_int, memory: Memory, protection: c_int, offset: off_t) -> Result<off_t, Failure> {
     let slot = table::connection(fd)?;
     if protection & !(libc::PROT_WRITE | libc::PROT_NONE) != 0 {
         return Err(Failure::Invalid);
     }
-    let memory = Memory { at: at.cast(), len, writable: protection & libc::PROT_WRITE != 0 };
-    // SAFETY: the caller's promise.
-    unsafe { iomap::map(slot, fd, memory, offset) }
+    iomap::map(slot, fd, memory, offset)
 }
 
 call! {
@@ -41,7 +31,8 @@ call! {
         _flags: c_int,
         offset: off_t,
     ) -> off_t {
-        match map(fd, buffer, size, protection, offset) {
+        let memory = Memory::new(buffer.cast(), size, protection & libc::PROT_WRITE != 0);
+        match map(fd, memory, protection, offset) {
             Ok(offset) => offset,
             Err(e) => off_t::from(fail(e)),
         }

@@ -8,6 +8,7 @@ use rsocket_edge::edge::{done, leave_rest, micros, millis, nowhere, small};
 use rsocket_edge::readiness::select::Sets;
 use rsocket_edge::{descriptors, readiness};
 use rsocket_host::failure::Failure;
+use rsocket_host::given::{In, Place};
 use rsocket_host::sys;
 
 /// # Safety
@@ -35,7 +36,7 @@ call! {
         except: *mut fd_set,
         timeout: *mut timeval,
     ) -> c_int {
-        let given = match micros(timeout) {
+        let given = match micros(In::new(timeout)) {
             Ok(given) => given,
             Err(e) => return done(Err(e)),
         };
@@ -44,7 +45,7 @@ call! {
         let none = core::ptr::null();
         let sets = Sets::new(n, [read, write, except]);
         let result = readiness::select::select(sets, left.as_mut(), none, descriptors::find);
-        leave_rest(timeout, given, sys::now_ns().saturating_sub(begun));
+        leave_rest(Place::new(timeout), given, sys::now_ns().saturating_sub(begun));
         small(result)
     }
 }

@@ -20,13 +20,23 @@ use crate::{bridge, sys};
 /// Memory of the program's.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Where it begins.
-    pub at: *mut u8,
-    /// How many bytes it has.
-    pub len: usize,
-    /// The peer may write there. Nothing else has a use for a mapping: without it [`unmap`] finds
-    /// it again, and that is all.
-    pub writable: bool,
+    at: *mut u8,
+    len: usize,
+    writable: bool,
+}
+
+impl Memory {
+    /// So many bytes from there on. `writable`: the peer may write there. Nothing else has a use
+    /// for a mapping: without it [`unmap`] finds it again, and that is all.
+    ///
+    /// # Safety
+    /// Once it is mapped ([`map`]) the memory stays in the process until [`unmap`] or
+    /// [`crate::direct_placement::closing`] takes it back; with `writable` it may change at any
+    /// time until then. (Where nothing can be, [`map`] says so.)
+    #[must_use]
+    pub const unsafe fn new(at: *mut u8, len: usize, writable: bool) -> Self {
+        Self { at, len, writable }
+    }
 }
 
 /// Maps the memory at `offset` ([`ANY`](crate::direct_placement::ANY): at one of our choice), and
@@ -41,11 +51,7 @@ pub struct Memory {
 /// `ENOMEM` when the peer remembers no more mappings (`RDMA_IOMAPSIZE` at its end), or no more
 /// memory can be pinned; `ENOTCONN`, `ETIMEDOUT` without a connection; `EOPNOTSUPP` when the
 /// mappings of the connection are a sibling's.
-///
-/// # Safety
-/// The memory stays mapped in the process until [`unmap`] or [`crate::direct_placement::closing`]
-/// takes it back; with `writable` it may change at any time until then.
-pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Failure> {
+pub fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Failure> {
     let Memory { at, len, writable } = memory;
     let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     let bytes = u32::try_from(len).ok().filter(|n| *n > 0).ok_or(Failure::Invalid)?;
@@ -63,7 +69,7 @@ pub unsafe fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<
         let entry = if !writable {
             None
         } else if s.has(flag::BRIDGED) {
-            // SAFETY: the caller's promise, and withdraw follows.
+            // SAFETY: the promise of Memory::new(), and withdraw follows.
             let index = unsafe { bridge::direct_placement::expose(s, at, bytes, offset) }?;
             Some(Entry { index, generation: 0 })
         } else {

@@ -8,14 +8,13 @@ use core::time::Duration;
 
 use libc::{iovec, ssize_t, timespec, timeval};
 use rsocket_host::failure::Failure;
-use rsocket_host::probe::present;
+use rsocket_host::given::{In, Place};
 pub use rsocket_host::probe::readable;
 use rsocket_host::sys;
 pub use rsocket_host::sys::keeping_errno;
 pub use rsocket_host::sys::vectors::one;
 
-/// The most elements that the kernel takes in one scatter list (`UIO_MAXIOV`).
-const MOST_IOVECS: usize = 1024;
+use crate::message::List;
 
 /// A byte count or an error, as C wants it.
 #[inline]
@@ -66,20 +65,8 @@ pub fn sent(result: Result<usize, Failure>, flags: c_int) -> ssize_t {
 /// # Safety
 /// `list` points to `len` elements, as `readv(2)` asks of its caller.
 pub unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> {
-    if len == 0 {
-        return Some(&[]);
-    }
-    if nowhere(list) || len > MOST_IOVECS || !present(list, len) {
-        return None;
-    }
-    // SAFETY: not null, and the caller promises the length. The elements are plain integers and
-    // pointers.
-    let all = unsafe { core::slice::from_raw_parts(list, len) };
-    let mut total = 0_usize;
-    for one in all {
-        total = total.checked_add(one.iov_len).filter(|t| isize::try_from(*t).is_ok())?;
-    }
-    Some(all)
+    // SAFETY: the caller's promise.
+    unsafe { List::new(list, len) }.taken()
 }
 
 /// Whether a pointer is one that no program can have memory at: the kernel says EFAULT, we let it.
@@ -94,16 +81,13 @@ pub fn length(list: &[iovec]) -> usize {
     list.iter().fold(0, |sum, one| sum.saturating_add(one.iov_len))
 }
 
-/// A `timespec` as the kernel would understand it; `Err` if it would answer `EINVAL`.
+/// A `timespec` as the kernel would understand it.
 ///
-/// # Safety
-/// `t` is null or points to a `timespec`.
-pub unsafe fn span(t: *const timespec) -> Result<Option<Duration>, Failure> {
-    if t.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: not null, valid by the caller's promise.
-    let t = unsafe { t.read() };
+/// # Errors
+/// `EINVAL` where the kernel would say so.
+#[inline]
+pub fn span(t: In<'_, timespec>) -> Result<Option<Duration>, Failure> {
+    let Some(t) = t.get() else { return Ok(None) };
     match (u64::try_from(t.tv_sec), u32::try_from(t.tv_nsec)) {
         (Ok(s), Ok(ns)) if ns < 1_000_000_000 => Ok(Some(Duration::new(s, ns))),
         _ => Err(Failure::Invalid),
@@ -119,15 +103,9 @@ pub fn millis(ms: c_int) -> Option<Duration> {
 ///
 /// # Errors
 /// `EINVAL`.
-///
-/// # Safety
-/// `t` is null or points to the caller's time.
-pub unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Failure> {
-    if t.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: not null, valid by the caller's promise.
-    let t = unsafe { t.read() };
+#[inline]
+pub fn micros(t: In<'_, timeval>) -> Result<Option<Duration>, Failure> {
+    let Some(t) = t.get() else { return Ok(None) };
     match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
         (Ok(s), Ok(us)) => {
             Ok(Some(Duration::from_secs(s).saturating_add(Duration::from_micros(us))))
@@ -137,17 +115,13 @@ pub unsafe fn micros(t: *const timeval) -> Result<Option<Duration>, Failure> {
 }
 
 /// Linux's `select` leaves in the time-out what was not slept.
-///
-/// # Safety
-/// `t` is null or points to the caller's time.
-pub unsafe fn leave_rest(t: *mut timeval, given: Option<Duration>, taken_ns: u64) {
+pub fn leave_rest(t: Place<'_, timeval>, given: Option<Duration>, taken_ns: u64) {
     if let Some(given) = given {
         let left = given.saturating_sub(Duration::from_nanos(taken_ns));
-        // SAFETY: a time was given, so that `t` is not null.
-        unsafe {
-            (*t).tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
-            (*t).tv_usec = i64::from(left.subsec_micros());
-        }
+        t.set(timeval {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_usec: i64::from(left.subsec_micros()),
+        });
     }
 }
 
@@ -156,29 +130,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scatter_lists_that_the_kernel_refuses_are_left_to_it() {
-        let v = iovec { iov_base: core::ptr::null_mut(), iov_len: usize::MAX / 2 };
-        let list = [v, v, v];
-        // SAFETY: the pointers are to `list`, or null.
-        unsafe {
-            assert!(iovecs(list.as_ptr(), 3).is_none());
-            assert!(iovecs(list.as_ptr(), 1025).is_none());
-            assert!(iovecs(core::ptr::null(), 1).is_none());
-            assert!(iovecs(core::ptr::null(), 0).is_some());
-            assert_eq!(iovecs(list.as_ptr(), 1).map(length), Some(usize::MAX / 2));
-        }
-    }
-
-    #[test]
     fn bad_times_are_errors() {
         let bad = timespec { tv_sec: -1, tv_nsec: 0 };
         let good = timespec { tv_sec: 1, tv_nsec: 5 };
-        // SAFETY: pointers to locals, or null.
-        unsafe {
-            assert!(span(&raw const bad).is_err());
-            assert_eq!(span(&raw const good), Ok(Some(Duration::new(1, 5))));
-            assert_eq!(span(core::ptr::null()), Ok(None));
-        }
+        // SAFETY: pointers to locals.
+        let (bad, good) = unsafe { (In::new(&raw const bad), In::new(&raw const good)) };
+        assert!(span(bad).is_err());
+        assert_eq!(span(good), Ok(Some(Duration::new(1, 5))));
+        assert_eq!(span(In::NULL), Ok(None));
         assert_eq!(millis(-1), None);
         assert_eq!(millis(20), Some(Duration::from_millis(20)));
     }
@@ -187,10 +146,8 @@ mod tests {
     fn what_select_did_not_sleep_is_left() {
         let mut t = timeval { tv_sec: 2, tv_usec: 0 };
         // SAFETY: a pointer to a local.
-        unsafe {
-            let given = micros(&raw const t).unwrap();
-            leave_rest(&raw mut t, given, 500_000_000);
-        }
+        let (before, place) = unsafe { (In::new(&raw const t), Place::new(&raw mut t)) };
+        leave_rest(place, micros(before).unwrap(), 500_000_000);
         assert_eq!((t.tv_sec, t.tv_usec), (1, 500_000));
     }
 }

@@ -39,10 +39,8 @@ impl Victim {
 
     fn map(&self, memory: &mut [u8], offset: i64) -> Result<i64, Failure> {
         // SAFETY: every test keeps its memory until the mapping is gone.
-        unsafe {
-            let memory = Memory { at: memory.as_mut_ptr(), len: memory.len(), writable: true };
-            map(self.id, self.fd.as_raw_fd(), memory, offset)
-        }
+        let memory = unsafe { Memory::new(memory.as_mut_ptr(), memory.len(), true) };
+        map(self.id, self.fd.as_raw_fd(), memory, offset)
     }
 
     /// The peer puts a piece of ones into the ring, whatever its header says.

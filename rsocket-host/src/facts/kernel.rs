@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::events::Events;
 use crate::failure::Failure;
+use crate::given::{Answer, Bytes};
 use crate::sys::{self, sandbox};
 
 fn result(n: libc::c_long) -> Result<usize, Failure> {
@@ -260,6 +261,28 @@ pub fn disconnect(fd: RawFd) {
     let none = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     // SAFETY: the kernel reads an address of the size that it is told.
     unsafe { libc::syscall(libc::SYS_connect, fd, &raw const none, size_of::<libc::sockaddr>()) };
+}
+
+/// Sets an option as a caller gave it.
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_given(fd: RawFd, level: i32, name: i32, value: Bytes<'_>) -> Result<(), Failure> {
+    let (at, length) = (value.as_ptr(), value.length());
+    // SAFETY: as many bytes are there by the value's promise, and the kernel checks.
+    let r = unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, at, length) };
+    if r == 0 { Ok(()) } else { Err(Failure::last()) }
+}
+
+/// Has the kernel answer a caller's question.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn get_given(fd: RawFd, level: i32, name: i32, to: Answer<'_>) -> Result<(), Failure> {
+    let (at, length) = to.as_ptrs();
+    // SAFETY: there is room for as many bytes as the length says, by the promise of the answer.
+    let r = unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, at, length) };
+    if r == 0 { Ok(()) } else { Err(Failure::last()) }
 }
 
 fn get<T>(fd: RawFd, level: i32, option: i32, value: &mut T) -> Option<()> {

@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::ptr::null;
 
 use libc::{epoll_event, sigset_t, timespec};
+use rsocket_host::given::In;
 
 use crate::edge::{millis, span};
 use crate::ops::epoll as ops;
@@ -64,7 +65,7 @@ hook! {
         timeout: *const timespec,
         mask: *const sigset_t,
     ) -> c_int, when shadow::tracked(set) => {
-        match (shadow::entry(set), span(timeout)) {
+        match (shadow::entry(set), span(In::new(timeout))) {
             (Entry::Set, Ok(time)) => ops::wait(set, events, most, time, mask),
             _ => real::epoll_pwait2(set, events, most, timeout, mask),
         }

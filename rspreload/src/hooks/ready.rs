@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use core::ptr::null;
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use rsocket_host::given::In;
 
 use crate::edge::{micros, millis, span};
 use crate::ops::ready as ops;
@@ -21,7 +22,7 @@ hook! {
         timeout: *const timespec,
         mask: *const sigset_t,
     ) -> c_int, when shadow::any() => {
-        ops::poll(list, length, span(timeout), mask, || real::ppoll(list, length, timeout, mask))
+        ops::poll(list, length, span(In::new(timeout)), mask, || real::ppoll(list, length, timeout, mask))
     }
 
     fn __poll_chk(
@@ -50,7 +51,7 @@ hook! {
         except: *mut fd_set,
         timeout: *mut timeval,
     ) -> c_int, when shadow::any() => {
-        let given = micros(timeout);
+        let given = micros(In::new(timeout));
         let pass = || real::select(n, read, write, except, timeout);
         let taken = ops::select(n, [read, write, except], given, null(), pass);
         ops::say_rest(taken, timeout, given)
@@ -65,6 +66,6 @@ hook! {
         mask: *const sigset_t,
     ) -> c_int, when shadow::any() => {
         let pass = || real::pselect(n, read, write, except, timeout, mask);
-        ops::select(n, [read, write, except], span(timeout), mask, pass).result
+        ops::select(n, [read, write, except], span(In::new(timeout)), mask, pass).result
     }
 }

@@ -14,6 +14,7 @@ use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::readiness::select::Sets;
 use rsocket_edge::{readiness, socket};
 use rsocket_host::failure::Failure;
+use rsocket_host::given::Place;
 use rsocket_host::probe::present;
 use rsocket_host::reason::Reason;
 use rsocket_host::stack;
@@ -230,7 +231,8 @@ pub(crate) unsafe fn say_rest(
 ) -> c_int {
     if let Some(taken) = selected.taken {
         // SAFETY: the caller's promise.
-        unsafe { leave_rest(timeout, given.ok().flatten(), taken) };
+        let timeout = unsafe { Place::new(timeout) };
+        leave_rest(timeout, given.ok().flatten(), taken);
     }
     selected.result
 }

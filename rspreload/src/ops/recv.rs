@@ -7,6 +7,7 @@ use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::socket;
 use rsocket_edge::socket::{Route, inq, stamps};
 use rsocket_host::failure::Failure;
+use rsocket_host::given::In;
 use rsocket_host::probe::present;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys;
@@ -225,7 +226,7 @@ unsafe fn messages_from_device(
     timeout: *mut timespec,
 ) -> Result<usize, Failure> {
     // SAFETY: the caller's promise.
-    let time = unsafe { edge::span(timeout) }?;
+    let time = edge::span(unsafe { In::new(timeout) })?;
     let end =
         time.map(|t| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)));
     let after_one = if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
