@@ -79,6 +79,8 @@ impl<T: Copy> Places<'_, T> {
     /// have been written.
     #[must_use]
     pub const unsafe fn new(at: *mut T, len: usize) -> Self {
+        // Of null there is none.
+        let len = if at.is_null() { 0 } else { len };
         Self { at, len, time: PhantomData }
     }
 
@@ -93,14 +95,14 @@ impl<T: Copy> Places<'_, T> {
     #[inline]
     #[must_use]
     pub const fn len(self) -> usize {
-        if self.at.is_null() { 0 } else { self.len }
+        self.len
     }
 
     /// Whether there is no element.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
-        self.len() == 0
+        self.len == 0
     }
 
     /// The element of this number.
@@ -108,13 +110,13 @@ impl<T: Copy> Places<'_, T> {
     #[must_use]
     pub fn get(self, i: usize) -> Option<T> {
         // SAFETY: inside the array, which is there by the promise of new().
-        (i < self.len()).then(|| unsafe { self.at.add(i).read_unaligned() })
+        (i < self.len).then(|| unsafe { self.at.add(i).read_unaligned() })
     }
 
     /// Writes one; nothing beyond the end.
     #[inline]
     pub fn set(self, i: usize, value: T) {
-        if i < self.len() {
+        if i < self.len {
             // SAFETY: as in get().
             unsafe { self.at.add(i).write_unaligned(value) }
         }
@@ -274,10 +276,15 @@ impl Bytes<'_> {
     }
 }
 
-/// Integers: any bytes are a value.
-trait Numbers: Copy {}
-impl Numbers for i32 {}
-impl Numbers for sa_family_t {}
+/// Integers.
+///
+/// # Safety
+/// Any bytes are a value.
+unsafe trait Numbers: Copy {}
+// SAFETY: an integer.
+unsafe impl Numbers for i32 {}
+// SAFETY: an integer.
+unsafe impl Numbers for sa_family_t {}
 
 /// Where an answer goes whose length the caller limits, and is told: the value of an option, a
 /// name.
