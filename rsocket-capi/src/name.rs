@@ -120,7 +120,8 @@ call! {
     }
 
     fn rbind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-        done(table::rsocket(fd).and_then(|slot| native::bind(slot, fd, &Bytes::new(address.cast(), length).name()?)))
+        let name = Bytes::new(address.cast(), length);
+        done(table::rsocket(fd).and_then(|slot| native::bind(slot, fd, &name.name()?)))
     }
 
     fn rlisten(fd: c_int, backlog: c_int) -> c_int {
@@ -138,10 +139,11 @@ call! {
     }
 
     fn rconnect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+        let name = Bytes::new(address.cast(), length);
         if let Some(slot) = datagram::behind(fd) {
-            return done(datagram::connect(slot, fd, Bytes::new(address.cast(), length)));
+            return done(datagram::connect(slot, fd, name));
         }
-        done(table::rsocket(fd).and_then(|slot| native::connect(slot, fd, &Bytes::new(address.cast(), length).name()?)))
+        done(table::rsocket(fd).and_then(|slot| native::connect(slot, fd, &name.name()?)))
     }
 
     /// What was accepted before is in the peer's memory already, so that there is nothing to wait

@@ -14,7 +14,7 @@ use rsocket_host::sys;
 pub use rsocket_host::sys::keeping_errno;
 pub use rsocket_host::sys::vectors::one;
 
-use crate::message::List;
+pub use crate::message::{iovecs, nowhere};
 
 /// A byte count or an error, as C wants it.
 #[inline]
@@ -57,23 +57,6 @@ pub fn sent(result: Result<usize, Failure>, flags: c_int) -> ssize_t {
         sys::raise(libc::SIGPIPE);
     }
     count(result)
-}
-
-/// The program's scatter list, if the kernel would take it. `None` means: let the kernel say what
-/// is wrong with it, which it does before it moves a byte.
-///
-/// # Safety
-/// `list` points to `len` elements, as `readv(2)` asks of its caller.
-pub unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> {
-    // SAFETY: the caller's promise.
-    unsafe { List::new(list, len) }.taken()
-}
-
-/// Whether a pointer is one that no program can have memory at: the kernel says EFAULT, we let it.
-#[inline]
-pub fn nowhere<T>(p: *const T) -> bool {
-    // vm.mmap_min_addr, as every distribution sets it.
-    (p as usize) < 65536
 }
 
 /// The bytes that a scatter list describes.

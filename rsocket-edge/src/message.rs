@@ -8,8 +8,6 @@ use rsocket_host::failure::Failure;
 use rsocket_host::given::{Answer, Bytes, Place};
 use rsocket_host::probe::present;
 
-use crate::edge::nowhere;
-
 /// The most elements that the kernel takes in one scatter list (`UIO_MAXIOV`).
 const MOST_IOVECS: usize = 1024;
 
@@ -61,6 +59,23 @@ impl<'a> List<'a> {
             _ => self.taken().ok_or(Failure::Invalid),
         }
     }
+}
+
+/// The program's scatter list, if the kernel would take it. `None` means: let the kernel say what
+/// is wrong with it, which it does before it moves a byte.
+///
+/// # Safety
+/// `list` points to `len` elements, as `readv(2)` asks of its caller.
+pub unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> {
+    // SAFETY: the caller's promise.
+    unsafe { List::new(list, len) }.taken()
+}
+
+/// Whether a pointer is one that no program can have memory at: the kernel says EFAULT, we let it.
+#[inline]
+pub fn nowhere<T>(p: *const T) -> bool {
+    // vm.mmap_min_addr, as every distribution sets it.
+    (p as usize) < 65536
 }
 
 /// The header.

@@ -5,7 +5,7 @@
 //! variables), [`address`] (`sockaddr`), [`given`] (pointers of a C caller's), [`sys`] (system
 //! calls, and descriptors of the library's own), [`thread`] (who the caller is, and the sections in
 //! which signals wait) with [`signals`], [`stack`] (a stack of the library's own), [`array`] (one
-//! that is never allocated) and [`living`] (whether a thread or process still lives), [`log`],
+//! that is never allocated), [`living`] (whether a thread or process still lives), [`log`],
 //! [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket whose messages
 //! carry descriptors).
 

@@ -22,7 +22,8 @@ hook! {
         timeout: *const timespec,
         mask: *const sigset_t,
     ) -> c_int, when shadow::any() => {
-        ops::poll(list, length, span(In::new(timeout)), mask, || real::ppoll(list, length, timeout, mask))
+        let time = span(In::new(timeout));
+        ops::poll(list, length, time, mask, || real::ppoll(list, length, timeout, mask))
     }
 
     fn __poll_chk(

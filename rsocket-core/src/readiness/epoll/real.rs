@@ -1,5 +1,5 @@
-//! The program's calls, and the next definitions of epoll's functions (behind the hooks of a preload
-//! library), which answer for what is the kernel's.
+//! The program's calls, and the next definitions of epoll's functions (behind the hooks of a
+//! preload library), which answer for what is the kernel's.
 //!
 //! Must not know sets. Entry points: [`Change`] with [`Ctl`], [`Wait`] with [`Pwait`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
