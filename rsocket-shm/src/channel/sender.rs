@@ -77,7 +77,7 @@ impl<'a> Sender<'a> {
     pub fn reserve_short(&mut self, len: u32) -> Option<Reservation<'_>> {
         let state = self.state();
         let ([small, _], position) = (&state.classes, state.data_position);
-        let place = small.next_place(len).filter(|place| place.len == len)?;
+        let place = small.whole_place(len)?;
         self.to.claim(position, place.addr, len as usize);
         self.reservation(SMALL, position, place)
     }

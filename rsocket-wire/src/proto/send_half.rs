@@ -160,6 +160,14 @@ impl SendHalf {
         if len == 0 { None } else { Some(Sge { len, ..self.entry() }) }
     }
 
+    /// As [`Self::next_place`], if there is room for all `wanted` bytes.
+    #[must_use]
+    #[inline(always)]
+    pub fn whole_place(&self, wanted: u32) -> Option<Sge> {
+        let fits = wanted != 0 && wanted <= self.room();
+        fits.then(|| Sge { len: wanted, ..self.entry() })
+    }
+
     /// The first `len` bytes of the place that [`Self::next_place`] named are a message: the word
     /// that counts it. `None`, and nothing changes, where it named no place of that length.
     #[inline(always)]
@@ -170,7 +178,7 @@ impl SendHalf {
     /// As [`Self::next_data`], if that would take all `wanted` bytes.
     #[inline(always)]
     pub fn next_whole(&mut self, wanted: u32) -> Option<DataWrite> {
-        if wanted == 0 || wanted > self.room() { None } else { self.take(wanted) }
+        self.whole_place(wanted).and_then(|place| self.take(place.len))
     }
 
     /// A message of `len` bytes, for which there is room.
@@ -341,6 +349,9 @@ mod tests {
         assert_eq!(place, Sge { len: 100, ..BUFFER });
         assert_eq!(half.placed(70), Some(Word(70)), "it may become a shorter message");
         assert_eq!(half.next_place(u32::MAX).unwrap().addr, BUFFER.addr + 70);
+        let left = half.next_place(u32::MAX).unwrap();
+        assert_eq!(half.whole_place(left.len), Some(left));
+        assert_eq!((half.whole_place(left.len + 1), half.whole_place(0)), (None, None));
         let before = half;
         assert_eq!((half.placed(65_467), half.next_place(0)), (None, None));
         assert_eq!(half, before);
