@@ -142,13 +142,25 @@ pub fn has_window(s: &Slot) -> bool {
 #[inline]
 #[must_use]
 pub fn ends(s: &Slot) -> Option<Ends> {
-    // Acquire: pairs with the release in start(), so that window and side are there.
+    // Acquire, as in ends_here(): pairs with the release in start(), so that window and side are
+    // there.
     let index = s.arena.load(Ordering::Acquire).checked_sub(1)?;
     let r = record(fork_group::get()?, index)?;
     match arenas::arena(r, index) {
         Some(arena) => view(s, &arena),
         None => join(s, index),
     }
+}
+
+/// As [`ends`], where this process has mapped the arena already: for the short paths, which leave
+/// the rest to the whole way.
+#[inline(always)]
+#[must_use]
+pub fn ends_here(s: &Slot) -> Option<Ends> {
+    // Acquire: as in ends().
+    let index = s.arena.load(Ordering::Acquire).checked_sub(1)?;
+    let arena = arenas::arena(record(fork_group::get()?, index)?, index)?;
+    view(s, &arena)
 }
 
 #[inline]

@@ -73,7 +73,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
         return None;
     }
     let len = few(from)?;
-    let ends = link::ends(s)?;
+    let ends = link::ends_here(s)?;
     let mut guard = SendGuard::take(s, &ends)?;
     // Asked now that nobody else changes it.
     if !as_ordinary_send(&mut guard)?.put_into_window(from, len) {
@@ -144,7 +144,7 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
         return None;
     }
     let buffer = only(to)?;
-    let ends = link::ends(s)?;
+    let ends = link::ends_here(s)?;
     s.poll_backoff.before();
     let mut guard = RecvGuard::take(s, &ends)?;
     let got =
