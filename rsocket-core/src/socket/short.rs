@@ -28,7 +28,7 @@ const CARELESS: u32 = 8;
 #[inline]
 fn only(list: &[libc::iovec]) -> Option<&libc::iovec> {
     match list {
-        [buffer] if buffer.iov_len > 0 && Cursor::plausible(list) => Some(buffer),
+        [buffer] if buffer.iov_len > 0 && Cursor::is_plausible(buffer) => Some(buffer),
         _ => None,
     }
 }
@@ -56,6 +56,11 @@ fn may_send(s: &Slot) -> bool {
 /// where memory can be.
 #[inline]
 pub(super) fn few(list: &[libc::iovec]) -> Option<usize> {
+    // Nearly every call has one buffer.
+    if let [one] = list {
+        let few = one.iov_len <= layout::SMALL;
+        return (few && only(list).is_some()).then_some(one.iov_len);
+    }
     let mut len = 0;
     for buffer in list {
         if buffer.iov_len > layout::SMALL {

@@ -52,11 +52,17 @@ impl<'a> Cursor<'a> {
     /// passes others is stopped by the copy.
     #[must_use]
     pub fn plausible(vectors: &[libc::iovec]) -> bool {
-        vectors.iter().all(|v| {
-            let start = v.iov_base as usize;
-            v.iov_len == 0
-                || start >= LOWEST && start.checked_add(v.iov_len).is_some_and(|end| end <= HIGHEST)
-        })
+        vectors.iter().all(Self::is_plausible)
+    }
+
+    /// As [`Self::plausible`], for one buffer.
+    #[inline]
+    #[must_use]
+    pub fn is_plausible(v: &libc::iovec) -> bool {
+        const ALL: usize = HIGHEST - LOWEST;
+        // From the lowest place on: one below it lies beyond all others.
+        let start = (v.iov_base as usize).wrapping_sub(LOWEST);
+        v.iov_len == 0 || v.iov_len <= ALL && start <= ALL - v.iov_len
     }
 
     /// Bytes of buffer that are left.
@@ -152,6 +158,21 @@ impl<'a> Cursor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_is_plausible_where_memory_can_be() {
+        let is = |at: usize, iov_len: usize| {
+            Cursor::is_plausible(&libc::iovec { iov_base: at as *mut _, iov_len })
+        };
+        for (at, len) in [(LOWEST, 1), (LOWEST, HIGHEST - LOWEST), (HIGHEST - 1, 1), (HIGHEST, 0)] {
+            assert!(is(at, len), "{at:#x}, {len:#x}");
+        }
+        let beyond = [(0, 1), (LOWEST - 1, 1), (LOWEST, HIGHEST - LOWEST + 1), (HIGHEST, 1)];
+        for (at, len) in beyond.into_iter().chain([(HIGHEST - 1, 2), (LOWEST, usize::MAX)]) {
+            assert!(!is(at, len), "{at:#x}, {len:#x}");
+        }
+        assert!(is(0, 0) && !is(usize::MAX, 1) && !is(usize::MAX, usize::MAX));
+    }
 
     #[test]
     fn walks_over_empty_and_partial_vectors() {
