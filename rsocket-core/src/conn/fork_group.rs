@@ -8,25 +8,29 @@
 //! still holds it", which costs a slot, never a byte.
 
 mod fork;
+mod here;
 
 use core::num::NonZeroUsize;
-use core::sync::atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
 use once_cell::race::OnceNonZeroUsize;
 
 use crate::config::policy;
 use crate::conn::arena_record::{ArenaRecord, GUEST, MAX_ARENAS};
+use crate::conn::fds_in_flight;
 use crate::conn::guest::{GUESTS, Place};
 use crate::conn::owners::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{fds_in_flight, listeners};
 use crate::host::filter;
 use crate::sync::living;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 
 pub use fork::{fork_child, fork_failed, fork_parent, fork_prepare, leave_all, rejoin_all};
+use here::held;
+pub use here::{add_descriptor, descriptor, held_here};
+pub(crate) use here::{another_name, descriptors, moved_to};
 
 /// Connections that a group can have at one time; further ones are plain TCP.
 pub const MAX_SLOTS: usize = 32768;
@@ -74,34 +78,6 @@ thread_local! {
     /// The entry that the child of this thread's fork takes over, plus one. The child runs on a
     /// copy of the forking thread, so it finds it here.
     static CHILD: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
-}
-
-/// Descriptors of this process for each slot.
-static LOCAL: [AtomicU16; MAX_SLOTS] = [const { AtomicU16::new(0) }; MAX_SLOTS];
-/// One descriptor number of this process for each slot, plus one; 0 when none is known. Only ever
-/// used to go on with a pairing that nobody happens to call about.
-static DESCRIPTOR: [AtomicU32; MAX_SLOTS] = [const { AtomicU32::new(0) }; MAX_SLOTS];
-
-/// A descriptor of this process for the slot, if one is known; else -1.
-#[must_use]
-pub fn descriptor(id: SlotId) -> i32 {
-    // Relaxed: a number, which carries no data with it.
-    match DESCRIPTOR.get(id.raw() as usize).map_or(0, |d| d.load(Ordering::Relaxed)) {
-        0 if held_here(id) => another(id),
-        known => known as i32 - 1,
-    }
-}
-
-/// The descriptor that was known is closed, and the connection has others.
-#[cold]
-fn another(id: SlotId) -> i32 {
-    let found = listeners::number_of(id, -1);
-    found.inspect(|fd| moved_to(id, *fd)).unwrap_or(-1)
-}
-
-/// Another descriptor of this process for the slot than `closing`, which still counts as one.
-pub(crate) fn another_name(id: SlotId, closing: RawFd) -> Option<RawFd> {
-    if descriptors(id) > 1 { listeners::number_of(id, closing) } else { None }
 }
 
 /// The group's memory, if a TCP socket was ever seen.
@@ -221,9 +197,7 @@ pub fn inherit_descriptor(id: SlotId, fd: RawFd) -> bool {
     let held = s.owners.has(mine);
     if held {
         add_descriptor(id);
-        if let Some(d) = DESCRIPTOR.get(id.raw() as usize) {
-            d.store((fd + 1) as u32, Ordering::Relaxed);
-        }
+        moved_to(id, fd);
     }
     held
 }
@@ -369,9 +343,10 @@ pub fn take(flags: u32, fd: i32) -> Option<SlotId> {
     s.owners.clear();
     // Before the bit: a sweep of another thread believes a bit of this process's only with a
     // descriptor beside it.
-    LOCAL.get(id.raw() as usize)?.store(1, Ordering::SeqCst);
+    let here = held(id)?;
+    here.count.store(1, Ordering::SeqCst);
     s.owners.add(mine);
-    DESCRIPTOR.get(id.raw() as usize)?.store((fd + 1) as u32, Ordering::Relaxed);
+    here.descriptor.store((fd + 1) as u32, Ordering::Relaxed);
     Some(id)
 }
 
@@ -405,29 +380,6 @@ pub fn give_back(id: SlotId) {
     }
 }
 
-/// One more descriptor of this process for the slot. True if it is the first.
-pub fn add_descriptor(id: SlotId) -> bool {
-    LOCAL.get(id.raw() as usize).is_some_and(|n| n.fetch_add(1, Ordering::SeqCst) == 0)
-}
-
-/// Whether this process has a descriptor for the slot.
-#[must_use]
-pub fn held_here(id: SlotId) -> bool {
-    LOCAL.get(id.raw() as usize).is_some_and(|n| n.load(Ordering::SeqCst) > 0)
-}
-
-/// How many descriptors this process has for the slot.
-pub(crate) fn descriptors(id: SlotId) -> u16 {
-    LOCAL.get(id.raw() as usize).map_or(0, |n| n.load(Ordering::Relaxed))
-}
-
-/// The process's descriptor for the slot is this one from now on.
-pub(crate) fn moved_to(id: SlotId, fd: RawFd) {
-    if let Some(d) = DESCRIPTOR.get(id.raw() as usize) {
-        d.store((fd + 1) as u32, Ordering::Relaxed);
-    }
-}
-
 /// What is left after a descriptor was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
@@ -441,14 +393,12 @@ pub enum Left {
 
 /// Drops one descriptor of this process.
 pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
-    if descriptor(id) == fd
-        && let Some(d) = DESCRIPTOR.get(id.raw() as usize)
-    {
-        d.store(0, Ordering::Relaxed);
+    let Some(here) = held(id) else { return Left::Here };
+    if descriptor(id) == fd {
+        here.descriptor.store(0, Ordering::Relaxed);
     }
-    let Some(n) = LOCAL.get(id.raw() as usize) else { return Left::Here };
     // In one step: another thread may be making a duplicate.
-    match n.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1)) {
+    match here.count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| n.checked_sub(1)) {
         Ok(1) => {}
         _ => return Left::Here,
     }
@@ -514,10 +464,8 @@ pub fn join(id: SlotId, fd: RawFd) {
     if add_descriptor(id) || mine != BEYOND {
         s.owners.add(mine);
     }
-    if descriptor(id) < 0
-        && let Some(d) = DESCRIPTOR.get(id.raw() as usize)
-    {
-        d.store((fd + 1) as u32, Ordering::Relaxed);
+    if descriptor(id) < 0 {
+        moved_to(id, fd);
     }
 }
 
