@@ -54,7 +54,7 @@ impl<S: Source> Registry<S> {
     #[inline]
     pub fn member_closing(&'static self, fd: RawFd) {
         if self.housed(fd) {
-            self.homes(self.home_of_fd.get(fd as usize), |set| self.ask(set, CLOSING, fd as u32));
+            self.homes(self.home_of_fd(fd), |set| self.ask(set, CLOSING, fd as u32));
         }
     }
 

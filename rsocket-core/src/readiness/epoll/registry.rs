@@ -58,21 +58,30 @@ pub(super) struct Lists {
     free: u32,
 }
 
-/// All sets of a process (or of a test).
+/// What is known of a descriptor's number. Zeroes: nothing.
+struct Number<S: Source> {
+    /// The set that it names.
+    set: Published<Set<S>>,
+    /// The set that it is a member of.
+    home: AtomicU32,
+}
+
+/// All sets of a process (or of a test). In this order, and what belongs together in one table: a
+/// child of a server that makes a set of its own writes to few pages.
+#[repr(C)]
 pub struct Registry<S: Source> {
     /// Whom the sets ask about sockets.
     pub source: S,
-    by_fd: [Published<Set<S>>; MAX_FDS],
-    by_id: [Published<Set<S>>; MAX_SETS],
-    pub(super) home_of_fd: [AtomicU32; MAX_FDS],
-    pub(super) home_of_slot: [AtomicU32; MAX_FDS],
+    pub(super) lists: Guarded<Lists>,
     /// When all ready bits were last looked at, in ticks, where they are many. Relaxed: a hint.
     collected: AtomicU64,
-    pub(super) lists: Guarded<Lists>,
+    by_id: [Published<Set<S>>; MAX_SETS],
+    by_fd: [Number<S>; MAX_FDS],
+    pub(super) home_of_slot: [AtomicU32; MAX_FDS],
 }
 
-fn note(table: &[AtomicU32], key: usize, id: u32) {
-    if let Some(home) = table.get(key) {
+fn note(home: Option<&AtomicU32>, id: u32) {
+    if let Some(home) = home {
         // SeqCst: the note comes before the caller's look at `on_device`, in the one order of all
         // such operations; `mode_changed` has the two the other way round. One of them sees the
         // other.
@@ -82,8 +91,8 @@ fn note(table: &[AtomicU32], key: usize, id: u32) {
     }
 }
 
-fn unnote(table: &[AtomicU32], key: usize, id: u32) {
-    if let Some(home) = table.get(key) {
+fn unnote(home: Option<&AtomicU32>, id: u32) {
+    if let Some(home) = home {
         // A table entry that says MANY stays: a hint may only ever be too wide.
         let _ = home.compare_exchange(id + 1, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
@@ -94,17 +103,16 @@ impl<S: Source> Registry<S> {
     pub const fn new(source: S) -> Self {
         Self {
             source,
-            by_fd: [const { Published::new() }; MAX_FDS],
-            by_id: [const { Published::new() }; MAX_SETS],
-            home_of_fd: [const { AtomicU32::new(0) }; MAX_FDS],
-            home_of_slot: [const { AtomicU32::new(0) }; MAX_FDS],
-            collected: AtomicU64::new(0),
             lists: Guarded::new(Lists { count: 0, free: 0 }),
+            collected: AtomicU64::new(0),
+            by_id: [const { Published::new() }; MAX_SETS],
+            by_fd: [const { Number { set: Published::new(), home: AtomicU32::new(0) } }; MAX_FDS],
+            home_of_slot: [const { AtomicU32::new(0) }; MAX_FDS],
         }
     }
 
     fn place(&self, epfd: RawFd) -> Option<&Published<Set<S>>> {
-        usize::try_from(epfd).ok().and_then(|i| self.by_fd.get(i))
+        usize::try_from(epfd).ok().and_then(|i| self.by_fd.get(i)).map(|number| &number.set)
     }
 
     /// The mirror behind a descriptor.
@@ -263,24 +271,28 @@ impl<S: Source> Registry<S> {
     /// A member came: notes where it lives, for those who know only the socket. Before a look at
     /// the socket's mode.
     pub(crate) fn joined(&self, set: &Set<S>, fd: RawFd, slot: SlotId) {
-        note(&self.home_of_fd, fd as usize, set.id);
-        note(&self.home_of_slot, slot.raw() as usize, set.id);
+        note(self.home_of_fd(fd), set.id);
+        note(self.home_of_slot.get(slot.raw() as usize), set.id);
         fence(Ordering::SeqCst);
     }
 
     /// A member has left the set.
     pub(crate) fn left(&self, set: &Set<S>, state: &State<S>, fd: RawFd, slot: SlotId) {
-        unnote(&self.home_of_fd, fd as usize, set.id);
+        unnote(self.home_of_fd(fd), set.id);
         if state.first_of(slot).is_none() {
-            unnote(&self.home_of_slot, slot.raw() as usize, set.id);
+            unnote(self.home_of_slot.get(slot.raw() as usize), set.id);
         }
+    }
+
+    #[inline]
+    pub(super) fn home_of_fd(&self, fd: RawFd) -> Option<&AtomicU32> {
+        usize::try_from(fd).ok().and_then(|i| self.by_fd.get(i)).map(|number| &number.home)
     }
 
     /// Whether the descriptor number is noted in any set.
     #[inline]
     pub(crate) fn housed(&self, fd: RawFd) -> bool {
-        let home = usize::try_from(fd).ok().and_then(|fd| self.home_of_fd.get(fd));
-        home.is_some_and(|h| h.load(Ordering::Relaxed) != 0)
+        self.home_of_fd(fd).is_some_and(|h| h.load(Ordering::Relaxed) != 0)
     }
 
     pub(super) fn homes(
