@@ -73,6 +73,9 @@ impl Waker {
 
 static POOL: [Waker; WAKERS] = [const { Waker::none() }; WAKERS];
 
+/// One more than the highest entry that was ever taken: the child of a fork looks at no others.
+static HIGH: AtomicU32 = AtomicU32::new(0);
+
 /// One bit for each waker in state IDLE. Taking the bit takes the waker.
 static FREE: [AtomicU64; WAKERS / 64] = [const { AtomicU64::new(0) }; WAKERS / 64];
 
@@ -181,13 +184,20 @@ fn take_idle(state: u32) -> Option<WakerRef> {
     None
 }
 
+/// Takes an empty entry, for a waker that is to be made.
+fn take(index: usize, waker: &Waker) -> bool {
+    if waker.state.load(Ordering::Relaxed) != EMPTY {
+        return false;
+    }
+    // AcqRel, before the entry is taken: the child of a fork in between finds it.
+    HIGH.fetch_max(index as u32 + 1, Ordering::AcqRel);
+    // Acquire: pairs with the Release in `discard`; the entry is ours from here on.
+    waker.state.compare_exchange(EMPTY, MAKING, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
 #[cold]
 fn make(state: u32) -> Option<WakerRef> {
-    let (index, waker) = POOL.iter().enumerate().find(|(_, waker)| {
-        waker.state.load(Ordering::Relaxed) == EMPTY
-            // Acquire: pairs with the Release in `discard`; the entry is ours from here on.
-            && waker.state.compare_exchange(EMPTY, MAKING, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    })?;
+    let (index, waker) = POOL.iter().enumerate().find(|(index, waker)| take(*index, waker))?;
     match socket() {
         Ok((fd, id)) => {
             waker.fd.store(fd, Ordering::Relaxed);
@@ -272,7 +282,8 @@ fn discard(waker: &Waker) {
 /// before any other function here, after [`thread::forked`].
 pub fn forked() {
     FREE.iter().for_each(|word| word.settle(0));
-    for waker in &POOL {
+    // Relaxed: there is one thread. A page of the pool that nobody has used is not touched.
+    for waker in POOL.iter().take(HIGH.load(Ordering::Relaxed) as usize) {
         match waker.state.load(Ordering::Acquire) {
             EMPTY | SET => {}
             _ => discard(waker),

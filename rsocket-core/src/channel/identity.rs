@@ -80,5 +80,6 @@ pub fn process_id() -> Result<Id, Failure> {
 
 /// In a forked child, before anything else of ours: the parent's name is not ours.
 pub fn forked() {
-    halves().iter().for_each(|half| half.settle(0));
+    // None is made for it: a process that has no name yet needs none to forget.
+    PAGE.get().unwrap_or(&SPARE).iter().for_each(|half| half.settle(0));
 }

@@ -28,6 +28,9 @@ const UNRUNG_NS: u64 = 2_000_000;
 
 /// The connections that the thread looks after.
 static WATCHED: Mutex<Vec<SlotId>> = Mutex::new(Vec::new());
+/// Whether there ever was one: in most processes there never is, and a child that asks the list
+/// writes to its lock. Relaxed: set before the list's lock is taken, which the child takes as well.
+static EVER: AtomicBool = AtomicBool::new(false);
 /// The thread runs.
 static RUNS: AtomicBool = AtomicBool::new(false);
 /// Its waker; 0 when it has none.
@@ -35,6 +38,7 @@ static WAKER: AtomicU64 = AtomicU64::new(0);
 
 /// The connection has a mapping: it is looked after from now on.
 pub(crate) fn watch(id: SlotId) {
+    EVER.store(true, Ordering::Relaxed);
     WATCHED.with(|list| {
         if !list.contains(&id) {
             list.push(id);
@@ -63,11 +67,9 @@ pub(crate) fn forget(id: SlotId, maps: &mut Maps) {
 /// In the child of a fork, which has no such thread.
 pub(crate) fn forked() {
     WATCHED.forked();
-    WATCHED.with(|watched| {
-        if !watched.is_empty() {
-            watched.clear();
-        }
-    });
+    if EVER.load(Ordering::Relaxed) {
+        WATCHED.with(Vec::clear);
+    }
     RUNS.settle(false);
     WAKER.settle(0);
 }

@@ -340,10 +340,11 @@ fn begin() -> bool {
 /// attaches. (What is mapped stays so: a child that no fork handler ran for must be able to count.)
 pub fn forked() {
     MINE.settle(0);
-    HEAD.withdraw();
     FREE.settle(0);
-    for chunk in CHUNKS.iter().take_while(|c| c.is_there()) {
-        chunk.withdraw();
+    // The first chunk is there when the head is: without, their page is not touched.
+    if HEAD.is_there() {
+        HEAD.withdraw();
+        CHUNKS.iter().take_while(|chunk| chunk.is_there()).for_each(Published::withdraw);
     }
     STATE.settle(NONE);
 }
