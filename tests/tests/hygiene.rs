@@ -186,7 +186,7 @@ fn the_data_path_is_in_one_place() {
     ];
     assert_named(&inside, &names);
     let tables = symbols_in(".bss.data_path");
-    assert_named(&tables, &["10FORK_GROUP", "8WATCHERS", "5STATS", "6CHUNKS", "8MAPPINGS"]);
+    assert_named(&tables, &["10FORK_GROUP", "8WATCHERS", "5STATS"]);
     let all = size_of_all(&inside);
     assert!((16 << 10..64 << 10).contains(&all), "{all} bytes");
 }
@@ -201,9 +201,11 @@ fn what_a_child_passes_is_in_one_place() {
     assert_named(&inside, &names);
     let all = size_of_all(&inside);
     assert!((32 << 10..192 << 10).contains(&all), "{all} bytes");
-    assert_named(&symbols_in(".bss.tables"), &["descriptors5TABLE", "8REGISTRY", "10DESCRIPTOR"]);
-    let words = size_of_all(&symbols_in(".bss"));
-    assert!(words < 64 << 10, "{words} bytes of small variables: is a table among them?");
+    let tables = ["descriptors5TABLE", "8REGISTRY", "4here4HELD", "8MAPPINGS", "6CHUNKS"];
+    assert_named(&symbols_in(".bss.tables"), &tables);
+    // A page, as far as it goes: the words of .bss.data_path stand on it as well.
+    let words = size_of_all(&symbols_in(".bss")) + size_of_all(&symbols_in(".bss.data_path"));
+    assert!(words < 4 << 10, "{words} bytes of small variables: is an array among them?");
 }
 
 /// A name in `rsocket-core/data-path.ld` that is not the sources' any more has lost its place.
@@ -214,11 +216,11 @@ fn the_data_path_names_what_there_is() {
     for pattern in list.split(['(', ')', ' ', '\n']) {
         let names = mangled(pattern);
         let package = match pattern.split(|c: char| c.is_ascii_digit()).next() {
-            Some(".text.*rspreload") => "rspreload",
+            Some(".text.*rspreload" | ".bss.*rspreload") => "rspreload",
             Some(".text.*rsocket") => "rsocket-capi",
-            Some(".text.*rsocket_sync") => "rsocket-sync",
+            Some(".text.*rsocket_sync" | ".bss.*rsocket_sync") => "rsocket-sync",
             Some(".text.*rsocket_host" | ".bss.*rsocket_host") => "rsocket-host",
-            Some(".text.*rsocket_rdma") => "rsocket-rdma",
+            Some(".text.*rsocket_rdma" | ".bss.*rsocket_rdma") => "rsocket-rdma",
             Some(".text.*rsocket_shm") => "rsocket-shm",
             Some(".text.*rsocket_core" | ".bss.*rsocket_core") => "rsocket-core",
             _ => continue,
