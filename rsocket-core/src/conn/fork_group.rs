@@ -20,6 +20,7 @@ use crate::config::policy;
 use crate::conn::arena_record::{ArenaRecord, GUEST, MAX_ARENAS};
 use crate::conn::fds_in_flight;
 use crate::conn::guest::{GUESTS, Place};
+use crate::conn::machine::Phase;
 use crate::conn::owners::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::filter;
@@ -415,11 +416,21 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
     }
     // Several may leave at a time, and each find that nobody is left: the first to say so is the
     // last owner.
-    if held && !others_alive(group, s) && s.set_first(flag::OVER) {
+    if held && !others_hold(group, id, s) && s.set_first(flag::OVER) {
         s.owners.clear();
         Left::Nobody
     } else {
         Left::Elsewhere
+    }
+}
+
+/// Whether others hold the slot that this process has just left. Of a listener, which each child of
+/// a server closes, the kernel is not asked: a slot that only the dead hold is swept up.
+fn others_hold(group: &ForkGroup, id: SlotId, s: &Slot) -> bool {
+    if s.phase() == Phase::Unconnected && !s.has(flag::RSOCKET) {
+        may_be_shared(id)
+    } else {
+        others_alive(group, s)
     }
 }
 
