@@ -7,8 +7,10 @@
 //! connection" survives deaths that nobody announced. All of it may only ever err towards "somebody
 //! still holds it", which costs a slot, never a byte.
 
+mod entries;
 mod fork;
 mod here;
+mod sweep;
 
 use core::num::NonZeroUsize;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -21,17 +23,18 @@ use crate::conn::arena_record::{ArenaRecord, GUEST, MAX_ARENAS};
 use crate::conn::fds_in_flight;
 use crate::conn::guest::{GUESTS, Place};
 use crate::conn::machine::Phase;
-use crate::conn::owners::{BEYOND, ENTRIES, ON_THE_WAY, Seen};
+use crate::conn::owners::{BEYOND, ENTRIES, ON_THE_WAY};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::filter;
-use crate::sync::living;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 
+use entries::{me, others_alive};
 pub use fork::{fork_child, fork_failed, fork_parent, fork_prepare, leave_all, rejoin_all};
 use here::held;
 pub use here::{add_descriptor, descriptor, held_here};
 pub(crate) use here::{another_name, descriptors, moved_to};
+pub(crate) use sweep::sweep;
 
 /// Connections that a group can have at one time; further ones are plain TCP.
 pub const MAX_SLOTS: usize = 32768;
@@ -212,112 +215,6 @@ pub fn slot(id: SlotId) -> Option<&'static Slot> {
 
 use crate::sys::pid;
 
-/// This process's entry, taken on first use.
-fn me(group: &ForkGroup) -> usize {
-    let known = ME.load(Ordering::Relaxed);
-    if known != 0 {
-        return known as usize - 1;
-    }
-    let mine = take_entry(group, pid());
-    match ME.compare_exchange(0, mine as u32 + 1, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => mine,
-        Err(other) => {
-            free_entry(group, mine);
-            other as usize - 1
-        }
-    }
-}
-
-fn take_entry(group: &ForkGroup, value: u32) -> usize {
-    for round in 0..2 {
-        for (i, entry) in group.processes.iter().enumerate().take(ON_THE_WAY) {
-            if entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                forget_bit(group, i);
-                return i;
-            }
-        }
-        if round == 0 {
-            reap(group);
-        }
-    }
-    BEYOND
-}
-
-fn free_entry(group: &ForkGroup, i: usize) {
-    if let Some(e) = group.processes.get(i) {
-        e.store(0, Ordering::Release);
-    }
-}
-
-/// Clears what a former owner of the entry left behind.
-fn forget_bit(group: &ForkGroup, i: usize) {
-    let used = group.used.load(Ordering::Acquire) as usize;
-    for s in group.slots.iter().take(used + 1) {
-        if s.owners.has(i) {
-            s.owners.remove(i);
-        }
-    }
-}
-
-/// Frees the entries of processes that have ended.
-fn reap(group: &ForkGroup) {
-    for e in &group.processes {
-        let pid = e.load(Ordering::Acquire);
-        if pid != 0 && pid != EXPECTED && !living::process(pid) {
-            let _ = e.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Takes back the slots whose holders have all ended without closing.
-pub(crate) fn sweep(group: &'static ForkGroup) {
-    let Some(_held) = group.sweeping.try_hold() else { return };
-    let used = group.used.load(Ordering::Acquire).min(MAX_SLOTS as u32 - 1);
-    for id in (1..=used).filter_map(SlotId::from_raw) {
-        let Some(s) = slot(id) else { continue };
-        if left_by_the_dead(group, id, s) {
-            leave_window(group, s);
-            s.generation.fetch_add(1, Ordering::AcqRel);
-            s.owners.clear();
-            give_back(id);
-        }
-    }
-}
-
-/// Takes the connection of the dead out of its arena's record, without touching the window.
-fn leave_window(group: &ForkGroup, s: &Slot) {
-    let Some(index) = s.arena.load(Ordering::Acquire).checked_sub(1) else { return };
-    s.set(flag::WINDOW_DONE);
-    let window = s.window.load(Ordering::Relaxed);
-    // Before the window has one user less: who is killed in between leaves a user too many.
-    s.arena.store(0, Ordering::Release);
-    if let Some(record) = group.arenas.get(index as usize) {
-        record.leave(window);
-    }
-}
-
-/// Whether all owners of the slot have ended without closing it. Said once of each connection.
-fn left_by_the_dead(group: &ForkGroup, id: SlotId, s: &Slot) -> bool {
-    // Acquire: pairs with the bump in Slot::reset, which comes before the flags are those of the
-    // next connection.
-    let born = s.generation.load(Ordering::Acquire);
-    let mine = me(group);
-    // Our own bit is no dead process's: a thread has just taken the slot, or is about to close its
-    // last descriptor. He may have bits of the dead beside his.
-    let is_ours = held_here(id) || mine != BEYOND && s.owners.has(mine);
-    let of_the_dead =
-        || s.owners.see().entries().any(|entry| entry != mine) && !others_alive(group, s);
-    if is_ours || !of_the_dead() || !s.set_first(flag::OVER) {
-        return false;
-    }
-    let same = s.generation.load(Ordering::Acquire) == born;
-    if !same {
-        // It was closed, and meanwhile the slot is another connection's.
-        s.clear(flag::OVER);
-    }
-    same
-}
-
 /// Slots that are used for the first time between two sweeps.
 const SWEEP_EVERY: u32 = 1024;
 
@@ -484,51 +381,6 @@ pub fn join(id: SlotId, fd: RawFd) {
 #[must_use]
 pub fn is_held(id: SlotId) -> bool {
     held_here(id) || shared(id)
-}
-
-/// Whether a process other than this one holds the slot, or a message on its way.
-///
-/// An owner that hands on to another one (a child, a process that receives the descriptor) sets the
-/// other's bit before it clears its own; so whoever looks at one word after the other may see
-/// neither. But then the words have changed since.
-fn others_alive(group: &ForkGroup, s: &Slot) -> bool {
-    let mut seen = s.owners.see();
-    loop {
-        if any_alive(group, s, seen) {
-            return true;
-        }
-        let now = s.owners.see();
-        if now == seen {
-            return false;
-        }
-        seen = now;
-    }
-}
-
-/// The same of one moment. Bits of the dead stay until their entry is used again ([`forget_bit`]):
-/// whoever cleared one here might clear that of a process to which the entry has been given
-/// meanwhile.
-fn any_alive(group: &ForkGroup, s: &Slot, seen: Seen) -> bool {
-    let mine = me(group);
-    let here = mine == BEYOND && id_of(group, s).is_some_and(held_here);
-    seen.beyond() > u32::from(here)
-        || seen.entries().any(|entry| match entry {
-            ON_THE_WAY => on_the_way(group, s),
-            _ => entry != mine && group.processes.get(entry).is_some_and(alive),
-        })
-}
-
-/// Whether the process of an entry lives, or is about to be born.
-fn alive(entry: &AtomicU32) -> bool {
-    let pid = entry.load(Ordering::Acquire);
-    if pid == EXPECTED || (pid != 0 && living::process(pid)) {
-        return true;
-    }
-    if pid != 0 {
-        // So that nobody has to ask the kernel once more.
-        let _ = entry.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-    false
 }
 
 /// Calls `f` for every slot of which this process has a descriptor.

@@ -6,9 +6,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::conn::fork_group::{
-    CHILD, EXPECTED, MAX_SLOTS, ME, each_local, forget_bit, free_entry, get, me, take_entry,
-};
+use super::entries::{forget_bit, free_entry, me, take_entry};
+use super::{CHILD, EXPECTED, MAX_SLOTS, ME, each_local, get};
 use crate::conn::owners::BEYOND;
 use crate::conn::slot::SlotId;
 use crate::sys::pid;
