@@ -98,3 +98,30 @@ fn duplicates_and_closes_of_threads_are_all_counted() {
     });
     assert_eq!(fork_group::drop_descriptor(id, -1), Left::Nobody);
 }
+
+/// One connection after the other, each left to a child that ends without closing it: as a server
+/// does that forks for each.
+#[test]
+fn what_children_leave_is_taken_back_with_their_entries() {
+    let _alone = ALONE.lock().expect("alone");
+    let mut ids = std::collections::BTreeSet::new();
+    for _ in 0..1500 {
+        let id = fork_group::take(0, -1).expect("a slot");
+        ids.insert(id.raw());
+        fork_group::fork_prepare();
+        // SAFETY: the child only touches atomics, and ends by _exit.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            thread::forked();
+            fork_group::fork_child();
+            // SAFETY: no memory is passed.
+            unsafe { libc::_exit(0) };
+        }
+        assert!(pid > 0);
+        fork_group::fork_parent();
+        assert_eq!(fork_group::drop_descriptor(id, -1), Left::Elsewhere);
+        // SAFETY: a child of ours, and no memory is passed.
+        unsafe { libc::waitpid(pid, core::ptr::null_mut(), 0) };
+    }
+    assert!(ids.len() < 300, "{} slots were used for one connection at a time", ids.len());
+}

@@ -41,6 +41,8 @@ pub const MAX_SLOTS: usize = 32768;
 const _: () = assert!(MAX_SLOTS < GUEST as usize);
 /// Value of a process entry that was taken for a child which has not written its pid yet.
 const EXPECTED: u32 = u32::MAX;
+/// The same of one whose process has ended, while slots may have bits of it.
+const ENDED: u32 = u32::MAX - 1;
 
 /// The shared memory.
 #[repr(C)]
@@ -53,6 +55,8 @@ pub struct ForkGroup {
     sweeping: OwnedLock,
     /// Held by whoever looks into the fd stash ([`crate::channel::fd_stash`]).
     pub fd_stash: OwnedLock,
+    /// Where the next free one of [`Self::processes`] is looked for first.
+    next_entry: AtomicU32,
     /// pid of each process entry; 0 is free.
     processes: [AtomicU32; ENTRIES],
     /// Records of [`Self::arenas`] that were ever used. The others are not looked at: a page of

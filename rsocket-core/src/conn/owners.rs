@@ -32,6 +32,25 @@ pub struct Owners {
     beyond: AtomicU32,
 }
 
+/// Some entries of the table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Entries([u64; WORDS]);
+
+impl Entries {
+    /// One more; none beyond the table.
+    pub fn add(&mut self, entry: usize) {
+        if let Some(word) = self.0.get_mut(entry / 64) {
+            *word |= 1 << (entry % 64);
+        }
+    }
+
+    /// Whether it is one.
+    #[must_use]
+    pub fn has(&self, entry: usize) -> bool {
+        self.0.get(entry / 64).is_some_and(|word| word >> (entry % 64) & 1 == 1)
+    }
+}
+
 /// The owners at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
@@ -62,6 +81,16 @@ impl Owners {
             None => {
                 let less = |n: u32| n.checked_sub(1);
                 self.beyond.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
+            }
+        }
+    }
+
+    /// Without all of these.
+    pub fn remove_all(&self, entries: &Entries) {
+        for (word, gone) in self.bits.iter().zip(entries.0) {
+            // A line that is not written stays where it is.
+            if word.load(Ordering::Acquire) & gone != 0 {
+                word.fetch_and(!gone, Ordering::SeqCst);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The entries of the processes of a fork group: who has one, who of them lives, and who else holds
 //! a slot.
 //!
-//! Must not know what becomes of slots that nobody holds any more ([`super::sweep`]). Entry points:
-//! [`me`], [`take_entry`], [`others_alive`].
+//! Must not know how slots are taken back that nobody holds any more ([`super::sweep`]). Entry
+//! points: [`me`], [`take_entry`], [`others_alive`].
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{EXPECTED, ForkGroup, ME, held_here, id_of, on_the_way};
+use super::{ENDED, EXPECTED, ForkGroup, ME, held_here, id_of, on_the_way, sweep};
 use crate::conn::owners::{BEYOND, ON_THE_WAY, Seen};
 use crate::conn::slot::Slot;
 use crate::sync::living;
@@ -28,19 +28,35 @@ pub(super) fn me(group: &ForkGroup) -> usize {
     }
 }
 
+/// This process's entry, if it has one.
+pub(super) fn mine() -> Option<usize> {
+    (ME.load(Ordering::Relaxed) as usize).checked_sub(1)
+}
+
+/// A free entry for that process; [`BEYOND`] if there is none. No slot has a bit of it.
 pub(super) fn take_entry(group: &ForkGroup, value: u32) -> usize {
-    for round in 0..2 {
-        for (i, entry) in group.processes.iter().enumerate().take(ON_THE_WAY) {
-            if entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                forget_bit(group, i);
-                return i;
-            }
-        }
-        if round == 0 {
-            reap(group);
-        }
-    }
-    BEYOND
+    free_one(group, value)
+        .or_else(|| {
+            sweep::reap(group);
+            free_one(group, value)
+        })
+        .unwrap_or(BEYOND)
+}
+
+/// Begins behind the one that was taken last: those of children that have ended stay taken until
+/// all are.
+fn free_one(group: &ForkGroup, value: u32) -> Option<usize> {
+    // Relaxed, here and below: a place to begin at.
+    let first = group.next_entry.load(Ordering::Relaxed) as usize % ON_THE_WAY;
+    let found = (first..ON_THE_WAY).chain(0..first).find(|i| {
+        group.processes.get(*i).is_some_and(|entry| {
+            // AcqRel: pairs with the releases of whoever frees an entry, and with alive()'s loads.
+            entry.load(Ordering::Relaxed) == 0
+                && entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    })?;
+    group.next_entry.store(found as u32 + 1, Ordering::Relaxed);
+    Some(found)
 }
 
 pub(super) fn free_entry(group: &ForkGroup, i: usize) {
@@ -49,22 +65,12 @@ pub(super) fn free_entry(group: &ForkGroup, i: usize) {
     }
 }
 
-/// Clears what a former owner of the entry left behind.
+/// Clears the bits of an entry.
 pub(super) fn forget_bit(group: &ForkGroup, i: usize) {
     let used = group.used.load(Ordering::Acquire) as usize;
     for s in group.slots.iter().take(used + 1) {
         if s.owners.has(i) {
             s.owners.remove(i);
-        }
-    }
-}
-
-/// Frees the entries of processes that have ended.
-fn reap(group: &ForkGroup) {
-    for e in &group.processes {
-        let pid = e.load(Ordering::Acquire);
-        if pid != 0 && pid != EXPECTED && !living::process(pid) {
-            let _ = e.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 }
@@ -88,28 +94,29 @@ pub(super) fn others_alive(group: &ForkGroup, s: &Slot) -> bool {
     }
 }
 
-/// The same of one moment. Bits of the dead stay until their entry is used again ([`forget_bit`]):
-/// whoever cleared one here might clear that of a process to which the entry has been given
-/// meanwhile.
+/// The same of one moment. Bits of the dead stay until their entries are freed: whoever cleared one
+/// here might clear that of a process to which the entry has been given meanwhile.
 fn any_alive(group: &ForkGroup, s: &Slot, seen: Seen) -> bool {
-    let mine = me(group);
-    let here = mine == BEYOND && id_of(group, s).is_some_and(held_here);
+    let mine = mine();
+    let here = mine == Some(BEYOND) && id_of(group, s).is_some_and(held_here);
     seen.beyond() > u32::from(here)
         || seen.entries().any(|entry| match entry {
             ON_THE_WAY => on_the_way(group, s),
-            _ => entry != mine && group.processes.get(entry).is_some_and(alive),
+            _ => mine != Some(entry) && group.processes.get(entry).is_some_and(alive),
         })
 }
 
-/// Whether the process of an entry lives, or is about to be born.
-fn alive(entry: &AtomicU32) -> bool {
+/// Whether the process of an entry lives, or is about to be born. One that has ended is marked, so
+/// that the kernel is not asked once more.
+pub(super) fn alive(entry: &AtomicU32) -> bool {
     let pid = entry.load(Ordering::Acquire);
-    if pid == EXPECTED || (pid != 0 && living::process(pid)) {
-        return true;
+    match pid {
+        0 | ENDED => false,
+        EXPECTED => true,
+        _ if living::process(pid) => true,
+        _ => {
+            let _ = entry.compare_exchange(pid, ENDED, Ordering::AcqRel, Ordering::Relaxed);
+            false
+        }
     }
-    if pid != 0 {
-        // So that nobody has to ask the kernel once more.
-        let _ = entry.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Relaxed);
-    }
-    false
 }
