@@ -29,13 +29,6 @@ static uint32_t one(int set, int fd, int ms) {
   return e[0].events;
 }
 
-static void touch(int fd, int first) {
-  char c;
-  if (first) put(fd, "t", 1);
-  get(fd, &c, 1);
-  if (!first) put(fd, "t", 1);
-}
-
 static void hold(int fd) {
   touch(fd, 0);
   get_eof(fd);

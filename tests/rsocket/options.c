@@ -1,20 +1,6 @@
 // Every line of the table of options and flags in rsocket(7): what each does, or how it is refused.
 #include "rs.h"
 
-static int fresh(void) {
-  int fd = rsocket(family, SOCK_STREAM, 0);
-  CHECK(fd >= 0);
-  return fd;
-}
-
-static void touch(int fd, int first) {
-  char c;
-  if (first) put(fd, "t", 1);
-  get(fd, &c, 1);
-  if (!first) put(fd, "t", 1);
-}
-
-
 static void on_off_solo(int l) {
   static const int flags[][2] = {{SOL_SOCKET, SO_REUSEADDR}, {SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_OOBINLINE},
                                  {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_IPV6, IPV6_V6ONLY}};

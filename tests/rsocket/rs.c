@@ -49,11 +49,16 @@ socklen_t address(struct sockaddr_storage *a, int to_port) {
   return sizeof *in6;
 }
 
+int fresh(void) {
+  int fd = rsocket(family, SOCK_STREAM, 0);
+  CHECK(fd >= 0);
+  return fd;
+}
+
 int listener(int *to_port) {
   struct sockaddr_storage a;
   socklen_t len = address(&a, 0);
-  int fd = rsocket(family, SOCK_STREAM, 0);
-  CHECK(fd >= 0);
+  int fd = fresh();
   CHECK(rbind(fd, (struct sockaddr *)&a, len) == 0);
   CHECK(rlisten(fd, 128) == 0);
   CHECK(rgetsockname(fd, (struct sockaddr *)&a, &len) == 0);
@@ -64,8 +69,7 @@ int listener(int *to_port) {
 static int dial_port(int to_port) {
   struct sockaddr_storage a;
   socklen_t len = address(&a, to_port);
-  int fd = rsocket(family, SOCK_STREAM, 0);
-  CHECK(fd >= 0);
+  int fd = fresh();
   CHECK(rconnect(fd, (struct sockaddr *)&a, len) == 0);
   return fd;
 }
@@ -168,6 +172,13 @@ void get(int fd, void *buf, size_t n) {
     p += got;
     n -= got;
   }
+}
+
+void touch(int fd, int first) {
+  char c;
+  if (first) put(fd, "t", 1);
+  get(fd, &c, 1);
+  if (!first) put(fd, "t", 1);
 }
 
 void put_stream(int fd, uint64_t seed, uint64_t n, size_t chunk) {

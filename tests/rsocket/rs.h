@@ -76,6 +76,7 @@ void fail_at(const char *file, int line, const char *fmt, ...) __attribute__((no
 void tell(char c);
 void hear(char c);
 
+int fresh(void);                                             // a blocking stream rsocket
 int dial(void);                                              // a blocking connection to the server of this case
 int listener(int *to_port);                                  // another listening rsocket on the same address
 socklen_t address(struct sockaddr_storage *a, int to_port);  // of this host: RS_ADDRESS, or the loopback interface's
@@ -95,6 +96,7 @@ void fill(void *buf, size_t n, uint64_t seed, uint64_t pos);
 void verify(const void *buf, size_t n, uint64_t seed, uint64_t pos);
 void put(int fd, const void *buf, size_t n);
 void get(int fd, void *buf, size_t n);
+void touch(int fd, int first);  // a byte goes to and fro; `first` says that this end sends it
 void put_stream(int fd, uint64_t seed, uint64_t n, size_t chunk);
 void get_stream(int fd, uint64_t seed, uint64_t n, size_t chunk);
 void get_eof(int fd);

@@ -1,13 +1,6 @@
 // rpoll and rselect: what they report, for what, and how long they take.
 #include "rs.h"
 
-static void touch(int fd, int first) {
-  char c;
-  if (first) put(fd, "t", 1);
-  get(fd, &c, 1);
-  if (!first) put(fd, "t", 1);
-}
-
 static void hold(int fd) {
   touch(fd, 0);
   get_eof(fd);
