@@ -112,10 +112,12 @@ both_families() {
 }
 families=("")
 grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
-for t in meeting bytes waiting epoll options placing gaps_streams gaps_placing; do both_families $t; done
+for t in meeting bytes waiting epoll epoll_members options placing gaps_streams gaps_placing; do
+  both_families $t
+done
 carried
 # The specification: the same cases, but with the kernel's own sockets.
-for t in epoll options; do WITH=-DPLAIN VARIANT=$t.tcp topic $t; done
+for t in epoll epoll_members options; do WITH=-DPLAIN VARIANT=$t.tcp topic $t; done
 
 # conf FILE VALUE : the only setting.
 conf() {
@@ -129,7 +131,7 @@ for ms in 0 3600000; do
   conf wake_up_interval $ms
   VARIANT=wake_up_interval.$ms topic settings seldom
 done
-for t in waiting epoll; do VARIANT=$t.wake_up_interval.3600000 topic $t; done
+for t in waiting epoll epoll_members; do VARIANT=$t.wake_up_interval.3600000 topic $t; done
 conf polling_time 1000000
 VARIANT=polling_time.1000000 topic settings long_spin
 for us in 0 10; do
