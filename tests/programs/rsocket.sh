@@ -50,7 +50,7 @@ done <"$ROOT/rsocket-capi/exports.txt"
 lines=0
 for name in $(sed -n 's/^\([A-Z_, ]*\)\tT{$/\1/p' "$ROOT/man/rsocket.7" | tr -d ,); do
   lines=$((lines + 1))
-  grep -q "\b$name\b" "$ROOT/tests/rsocket/options.c" || fail "a test of $name" "rsocket.7 has it, tests/rsocket/options.c does not"
+  grep -q "\b$name\b" "$ROOT"/tests/rsocket/{options,tcp_options,flags}.c || fail "a test of $name" "rsocket.7 has it, tests/rsocket does not"
 done
 check "rsocket.7 has tables" "$lines lines" [ $lines -ge 35 ]
 
@@ -112,12 +112,12 @@ both_families() {
 }
 families=("")
 grep -q . /proc/net/if_inet6 2>/dev/null && families+=(-6)
-for t in meeting bytes waiting epoll epoll_members options placing gaps_streams gaps_placing; do
+for t in meeting bytes waiting epoll epoll_members options tcp_options flags placing gaps_streams gaps_placing; do
   both_families $t
 done
 carried
 # The specification: the same cases, but with the kernel's own sockets.
-for t in epoll epoll_members options; do WITH=-DPLAIN VARIANT=$t.tcp topic $t; done
+for t in epoll epoll_members options tcp_options flags; do WITH=-DPLAIN VARIANT=$t.tcp topic $t; done
 
 # conf FILE VALUE : the only setting.
 conf() {

@@ -1,4 +1,5 @@
-// Every line of the table of options and flags in rsocket(7): what each does, or how it is refused.
+// The lines of the table of options in rsocket(7) at the levels SOL_SOCKET and SOL_RDMA: what each
+// does; and what is in no table: how it is refused.
 #include "rs.h"
 
 static void on_off_solo(int l) {
@@ -23,30 +24,6 @@ static void on_off_solo(int l) {
     if (level != IPPROTO_IPV6) FAILS(rsetsockopt(fd, level, name, NULL, sizeof value), EFAULT);
   }
   (void)l;
-}
-
-// TCP_CORK, TCP_QUICKACK, TCP_CONGESTION: what programs ask of TCP for its speed alone is taken,
-// and holds nothing back.
-static void speed_solo(int l) {
-  char name[16] = "", c;
-  socklen_t len = sizeof name;
-  int ends[2];
-  pair(l, ends);
-  EQ(option(ends[0], IPPROTO_TCP, TCP_CORK), 0);
-  set_option(ends[0], IPPROTO_TCP, TCP_CORK, 1);
-  EQ(option(ends[0], IPPROTO_TCP, TCP_CORK), 1);
-  set_option(ends[0], IPPROTO_TCP, TCP_QUICKACK, 1);
-  CHECK(option(ends[0], IPPROTO_TCP, TCP_QUICKACK) >= 0);
-  EQ(rgetsockopt(ends[0], IPPROTO_TCP, TCP_CONGESTION, name, &len), 0);
-  CHECK(name[0] > ' ');
-  EQ(rsetsockopt(ends[0], IPPROTO_TCP, TCP_CONGESTION, name, sizeof name), 0);
-#ifndef PLAIN
-  // Not here on every host.
-  EQ(rsetsockopt(ends[0], IPPROTO_TCP, TCP_CONGESTION, "no such thing", 13), 0);
-#endif
-  FAILS(rsetsockopt(ends[0], IPPROTO_TCP, TCP_CONGESTION, NULL, 4), EFAULT);
-  put(ends[0], "x", 1);
-  get(ends[1], &c, 1);
 }
 
 // SO_REUSEADDR: a server starts again where one has just ended, whose connections are not forgotten
@@ -278,166 +255,6 @@ static void low_water_client(int fd) {
   EQ(rrecv(fd, buf, sizeof buf, 0), 0);
 }
 
-// TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT: kept, checked, and a listener's go to
-// what it accepts. That they take effect is shown between two hosts (tests/vm/hosts/keepalive.sh).
-static void keep_alive_solo(int l) {
-  static const int names[][3] = {{TCP_KEEPIDLE, 77, 40000}, {TCP_KEEPINTVL, 7, 40000}, {TCP_KEEPCNT, 3, 128}};
-  int ends[2], value;
-  for (int i = 0; i < 3; i++) {
-    CHECK(option(l, IPPROTO_TCP, names[i][0]) > 0);
-    set_option(l, IPPROTO_TCP, names[i][0], names[i][1]);
-    EQ(option(l, IPPROTO_TCP, names[i][0]), names[i][1]);
-    value = 0;
-    FAILS(rsetsockopt(l, IPPROTO_TCP, names[i][0], &value, sizeof value), EINVAL);
-    FAILS(rsetsockopt(l, IPPROTO_TCP, names[i][0], &names[i][2], sizeof value), EINVAL);
-  }
-  EQ(option(l, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
-  set_option(l, IPPROTO_TCP, TCP_USER_TIMEOUT, 12345);
-  value = -1;
-  FAILS(rsetsockopt(l, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, sizeof value), EINVAL);
-  set_option(l, SOL_SOCKET, SO_KEEPALIVE, 1);
-  pair(l, ends);
-  EQ(option(ends[1], SOL_SOCKET, SO_KEEPALIVE), 1);
-  for (int i = 0; i < 3; i++) EQ(option(ends[1], IPPROTO_TCP, names[i][0]), names[i][1]);
-  EQ(option(ends[1], IPPROTO_TCP, TCP_USER_TIMEOUT), 12345);
-  EQ(option(ends[0], SOL_SOCKET, SO_KEEPALIVE), 0);
-  // A connection on which nothing happens is left alone by a peer that is there.
-  set_option(ends[0], SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(ends[0], IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set_option(ends[0], IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set_option(ends[0], IPPROTO_TCP, TCP_KEEPCNT, 1);
-  EQ(ready(ends[0], POLLIN, 4500), 0);
-  char c;
-  put(ends[0], "x", 1);
-  get(ends[1], &c, 1);
-}
-
-// TCP_MAXSEG: what goes into one packet. Setting it is checked, and a hint.
-static void segment_solo(int l) {
-  int ends[2], value = 5;
-  pair(l, ends);
-  CHECK(option(l, IPPROTO_TCP, TCP_MAXSEG) > 0);
-  for (int i = 0; i < 2; i++) {
-    value = option(ends[i], IPPROTO_TCP, TCP_MAXSEG);
-    CHECK(value >= 88);
-#ifndef PLAIN
-    // RDMA's packets are powers of two, of at most 4096 bytes.
-    if (getenv("RS_ADDRESS")) CHECK(value <= 4096 && value >= 256 && (value & (value - 1)) == 0);
-#endif
-  }
-  int fd = fresh();
-  set_option(fd, IPPROTO_TCP, TCP_MAXSEG, 1000);
-  value = 5;
-  FAILS(rsetsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &value, sizeof value), EINVAL);
-}
-
-// TCP_INFO: the state and the counts are the connection's; no more is written than there is room
-// for.
-enum { BYTES_RECEIVED = 128, BYTES_SENT = 200 };
-static int state(int fd) {
-  struct tcp_info i;
-  socklen_t len = sizeof i;
-  EQ(rgetsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &len), 0);
-  EQ(len, sizeof i);
-  return i.tcpi_state;
-}
-static uint64_t counted(int fd, size_t at) {
-  char info[400];
-  uint64_t n;
-  socklen_t len = sizeof info;
-  EQ(rgetsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len), 0);
-  CHECK(len >= at + 8 && len < sizeof info);
-  memcpy(&n, info + at, 8);
-  return n;
-}
-static void info_solo(int l) {
-  int ends[2], fd = fresh(), value = 0;
-  unsigned char info[8];
-  EQ(state(fd), TCP_CLOSE);
-  EQ(state(l), TCP_LISTEN);
-  pair(l, ends);
-  EQ(state(ends[0]), TCP_ESTABLISHED);
-  EQ(state(ends[1]), TCP_ESTABLISHED);
-  // Little is sent, so that it is all in the peer's buffer.
-  put_stream(ends[0], 1, 12345, 1000);
-  get_stream(ends[1], 1, 12345, 1000);
-  EQ(counted(ends[0], BYTES_SENT), 12345);
-  EQ(counted(ends[1], BYTES_RECEIVED), 12345);
-  EQ(counted(ends[0], BYTES_RECEIVED), 0);
-  memset(info, 0xee, sizeof info);
-  socklen_t len = 3;
-  EQ(rgetsockopt(ends[0], IPPROTO_TCP, TCP_INFO, info, &len), 0);
-  EQ(len, 3);
-  EQ(info[0], TCP_ESTABLISHED);
-  EQ(info[3], 0xee);
-  CHECK(rsetsockopt(fd, IPPROTO_TCP, TCP_INFO, &value, sizeof value) == -1 && errno == ENOPROTOOPT);
-  EQ(rshutdown(ends[0], SHUT_WR), 0);
-  get_eof(ends[1]);
-  EQ(ready(ends[1], POLLRDHUP, 20000), POLLRDHUP);
-  EQ(state(ends[1]), TCP_CLOSE_WAIT);
-  CHECK(state(ends[0]) == TCP_FIN_WAIT1 || state(ends[0]) == TCP_FIN_WAIT2);
-}
-
-// IP_TOS, IPV6_TCLASS: one byte or an int, before the connection.
-static void service_solo(int l) {
-  int level = family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6, name = family == AF_INET ? IP_TOS : IPV6_TCLASS;
-  struct sockaddr_storage a;
-  socklen_t len = address(&a, port);
-  unsigned char byte = 0x10;
-  int fd = fresh(), value = 0x08;
-  EQ(option(fd, level, name), 0);
-  set_option(fd, level, name, 0x20);
-  EQ(option(fd, level, name), 0x20);
-  if (family == AF_INET) {
-    EQ(rsetsockopt(fd, level, name, &byte, 1), 0);
-    EQ(option(fd, level, name), 0x10);
-  }
-  EQ(rconnect(fd, (struct sockaddr *)&a, len), 0);
-  int other = raccept(l, NULL, NULL);
-  CHECK(other >= 0);
-#ifndef PLAIN
-  if (getenv("RS_ADDRESS")) {
-    // A queue pair's cannot be changed.
-    FAILS(rsetsockopt(fd, level, name, &value, sizeof value), EINVAL);
-  } else
-#endif
-    EQ(rsetsockopt(fd, level, name, &value, sizeof value), 0);
-  char c;
-  put(fd, "x", 1);
-  get(other, &c, 1);
-}
-
-// IPV6_V6ONLY: only then may somebody else have the port for IPv4.
-static void only_six_solo(int l) {
-  struct sockaddr_in six_zero;
-  struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
-  socklen_t len = sizeof any;
-  if (family == AF_INET) return;
-  for (int only = 0, tries = 0; only < 2; only++) {
-    int six = rsocket(AF_INET6, SOCK_STREAM, 0), four = rsocket(AF_INET, SOCK_STREAM, 0);
-    set_option(six, IPPROTO_IPV6, IPV6_V6ONLY, only);
-    any.sin6_port = 0;
-    EQ(rbind(six, (struct sockaddr *)&any, sizeof any), 0);
-    EQ(rlisten(six, 5), 0);
-    EQ(rgetsockname(six, (struct sockaddr *)&any, &len), 0);
-    memset(&six_zero, 0, sizeof six_zero);
-    six_zero.sin_family = AF_INET;
-    six_zero.sin_port = any.sin6_port;
-    if (only) {
-      // Some other program may have the port for IPv4; not each that comes by chance.
-      if (rbind(four, (struct sockaddr *)&six_zero, sizeof six_zero)) {
-        EQ(errno, EADDRINUSE);
-        CHECK(++tries < 20);
-        only--;
-      }
-    } else
-      FAILS(rbind(four, (struct sockaddr *)&six_zero, sizeof six_zero), EADDRINUSE);
-    EQ(rclose(six), 0);
-    EQ(rclose(four), 0);
-  }
-  (void)l;
-}
-
 #ifndef PLAIN
 // SOL_RDMA: before the connection; a listener's go to what it accepts.
 static void rdma_solo(int l) {
@@ -532,110 +349,8 @@ static void reuse_port_solo(int l) {
 }
 #endif
 
-// MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC, MSG_NOSIGNAL, MSG_MORE, MSG_OOB.
-static void flags_server(int fd) {
-  char buf[64];
-  FAILS(rrecv(fd, buf, sizeof buf, MSG_DONTWAIT), EAGAIN);
-  FAILS(rrecv(fd, buf, sizeof buf, MSG_DONTWAIT | MSG_PEEK), EAGAIN);
-  tell('1');
-  EQ(ready(fd, POLLIN, 20000), POLLIN);
-  // MSG_MORE: held back by nobody for ever.
-  EQ(rrecv(fd, buf, 6, MSG_WAITALL), 6);
-  EQ(memcmp(buf, "abcdef", 6), 0);
-  tell('2');
-  hear('3');
-  // MSG_PEEK leaves it; with MSG_WAITALL it waits for all.
-  EQ(rrecv(fd, buf, 2, MSG_PEEK), 2);
-  EQ(memcmp(buf, "gh", 2), 0);
-  tell('4');
-  EQ(rrecv(fd, buf, 8, MSG_PEEK | MSG_WAITALL), 8);
-  EQ(memcmp(buf, "ghijklmn", 8), 0);
-  // MSG_TRUNC throws away.
-  memset(buf, '-', sizeof buf);
-  EQ(rrecv(fd, buf, 3, MSG_TRUNC), 3);
-  CHECK(buf[0] == '-');
-  EQ(rrecv(fd, buf, sizeof buf, 0), 5);
-  EQ(memcmp(buf, "jklmn", 5), 0);
-#ifndef PLAIN
-  FAILS(rrecv(fd, buf, 1, MSG_OOB), ENOTSUP);
-#endif
-  FAILS(rrecv(fd, buf, 1, MSG_ERRQUEUE), EAGAIN);
-  EQ(rclose(fd), 0);
-  tell('5');
-}
-static int pipes_broken;
-static void on_pipe(int sig) {
-  (void)sig;
-  pipes_broken++;
-}
-static void flags_client(int fd) {
-  signal(SIGPIPE, on_pipe);
-  hear('1');
-  EQ(rsend(fd, "abc", 3, MSG_MORE), 3);
-  EQ(rsend(fd, "def", 3, MSG_NOSIGNAL), 3);
-  hear('2');
-  EQ(rsend(fd, "ghij", 4, MSG_DONTWAIT), 4);
-  tell('3');
-  hear('4');
-  nap(100);
-  put(fd, "klmn", 4);
-#ifndef PLAIN
-  FAILS(rsend(fd, "x", 1, MSG_OOB), ENOTSUP);
-#endif
-  hear('5');
-  CHECK(ready(fd, POLLRDHUP, 20000) & POLLRDHUP);
-  char c;
-  get_eof(fd);
-  for (int i = 0; i < 3; i++) {
-    ssize_t n = rsend(fd, "x", 1, MSG_NOSIGNAL);
-    if (n == 1) {
-      nap(100);
-      continue;  // TCP must hear of it first
-    }
-    CHECK(n == -1 && (errno == EPIPE || errno == ECONNRESET));
-  }
-  EQ(pipes_broken, 0);
-  CHECK(rsend(fd, "x", 1, 0) == -1 && errno == EPIPE);
-  EQ(pipes_broken, 1);
-  CHECK(rrecv(fd, &c, 1, 0) <= 0);
-}
-
-// O_NONBLOCK and FD_CLOEXEC, SOCK_NONBLOCK and SOCK_CLOEXEC.
-static void modes_solo(int l) {
-  int plain = fresh(), fd = rsocket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), ends[2];
-  char c;
-  CHECK(fd >= 0);
-  EQ(rfcntl(plain, F_GETFL) & O_NONBLOCK, 0);
-  EQ(rfcntl(plain, F_GETFD), 0);
-  EQ(rfcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
-  EQ(rfcntl(fd, F_GETFD), FD_CLOEXEC);
-  EQ(rfcntl(fd, F_SETFD, 0), 0);
-  EQ(rfcntl(fd, F_GETFD), 0);
-  // What a listener has does not go to what it accepts.
-  nonblock(l, 1);
-  EQ(rfcntl(l, F_SETFD, FD_CLOEXEC), 0);
-  FAILS(raccept(l, NULL, NULL), EAGAIN);
-  struct sockaddr_storage a;
-  socklen_t len = address(&a, port);
-  ends[0] = plain;
-  EQ(rconnect(ends[0], (struct sockaddr *)&a, len), 0);
-  EQ(ready(l, POLLIN, 20000), POLLIN);
-  ends[1] = raccept(l, NULL, NULL);
-  CHECK(ends[1] >= 0);
-  EQ(rfcntl(ends[1], F_GETFL) & O_NONBLOCK, 0);
-  EQ(rfcntl(ends[1], F_GETFD), 0);
-  touch(ends[0], 0 * (put(ends[1], "y", 1), 0));
-  get(ends[1], &c, 1);
-  nonblock(ends[0], 1);
-  FAILS(rrecv(ends[0], &c, 1, 0), EAGAIN);
-  FAILS(rrecv(ends[0], &c, 1, MSG_WAITALL), EAGAIN);
-  nonblock(ends[0], 0);
-  EQ(rfcntl(ends[0], F_GETFL) & O_NONBLOCK, 0);
-}
-
 const rs_case CASES[] = {
     {"on_off", on_off_solo, NULL, SOLO},
-    {"speed", speed_solo, NULL, SOLO},
     {"reuse", reuse_solo, NULL, SOLO},
     {"buffers", buffers_solo, NULL, SOLO},
     {"linger", linger_server, linger_client, RAW},
@@ -643,17 +358,10 @@ const rs_case CASES[] = {
     {"kind", kind_solo, NULL, SOLO},
     {"timeouts", timeouts_server, timeouts_client_end, 0},
     {"low_water", low_water_server, low_water_client, 0},
-    {"keep_alive", keep_alive_solo, NULL, SOLO},
-    {"segment", segment_solo, NULL, SOLO},
-    {"info", info_solo, NULL, SOLO},
-    {"service", service_solo, NULL, SOLO},
-    {"only_six", only_six_solo, NULL, SOLO},
 #ifndef PLAIN
     {"rdma", rdma_solo, NULL, SOLO},
     {"refused", refused_solo, NULL, SOLO},
     {"reuse_port", reuse_port_solo, NULL, SOLO},
 #endif
-    {"flags", flags_server, flags_client, 0},
-    {"modes", modes_solo, NULL, SOLO},
     {0},
 };

@@ -24,8 +24,8 @@ topic() {
   check "$as $* not by TCP" "$(stat_sum bytes.sent.tcp "$tmp/stats") bytes" [ "$(stat_sum bytes.sent.tcp "$tmp/stats")" = 0 ]
 }
 
-topics=(options epoll epoll_members waiting bytes gaps_streams unmet)
-[ "$QUICK" = 1 ] && topics=(options epoll epoll_members gaps_streams)
+topics=(options tcp_options flags epoll epoll_members waiting bytes gaps_streams unmet)
+[ "$QUICK" = 1 ] && topics=(options tcp_options flags epoll epoll_members gaps_streams)
 for dev in "${DEVICES[@]}"; do
   for t in "${topics[@]}"; do
     topic "$dev" "$t"
