@@ -174,7 +174,7 @@ static void only_six_solo(int l) {
     if (only) {
       // Some other program may have the port for IPv4; not each that comes by chance.
       if (rbind(four, (struct sockaddr *)&six_zero, sizeof six_zero)) {
-        EQ(errno, EADDRINUSE);
+        CHECK(errno == EADDRINUSE);
         CHECK(++tries < 20);
         only--;
       }

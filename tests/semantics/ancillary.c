@@ -110,7 +110,7 @@ static void answers(int fd) {
         struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
         n = recvmsg(fd, &m, MSG_DONTWAIT);
         if (n < 0) {
-          EQ(errno, EAGAIN);
+          CHECK(errno == EAGAIN);
           break;
         }
         CHECK(CMSG_FIRSTHDR(&m));
