@@ -1,9 +1,11 @@
 //! Functions fit on a screen and take few parameters; files are not long.
 //!
-//! Unit tests are left out, and functions whose parameters C dictates. What does not hold yet
-//! stands here by name: a mend takes the name out, so that it stays mended.
+//! Of functions unit tests are left out, and those whose parameters C dictates; of files no source
+//! is, whatever its language. What does not hold yet stands here by name: a mend takes the name
+//! out, so that it stays mended.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rs_tests::workspace;
@@ -14,6 +16,10 @@ const SCREEN: usize = 50;
 const PARAMETERS: usize = 5;
 /// Lines of a file, its unit tests included.
 const FILE: usize = 600;
+/// What sources are called. Scripts without an ending say `#!`.
+const ENDINGS: [&str; 6] = ["rs", "c", "h", "py", "sh", "prepare"];
+/// Directories that are not looked into: what is in them is made, or not ours.
+const SKIPPED: [&str; 3] = ["target", ".git", "__pycache__"];
 
 const CRATES: [&str; 13] = [
     "rsocket-wire",
@@ -35,7 +41,7 @@ const CRATES: [&str; 13] = [
 const LONG: &[&str] = &[];
 /// Functions above [`PARAMETERS`].
 const MANY: &[&str] = &[];
-/// Files above [`FILE`].
+/// Files above [`FILE`], from the root.
 const LONG_FILES: &[&str] = &[];
 
 #[derive(Default)]
@@ -86,13 +92,16 @@ impl<'a> Visit<'a> for Seen {
     }
 }
 
-fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+/// The files below `dir` of which `wanted` holds.
+fn below(dir: &Path, wanted: &dyn Fn(&Path) -> bool, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.is_dir() {
-            sources(&path, found);
-        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+            if !SKIPPED.contains(&name) {
+                below(&path, wanted, found);
+            }
+        } else if wanted(&path) {
             found.push(path);
         }
     }
@@ -100,9 +109,13 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
 
 /// Every file by its own name, so that one that moves keeps it, and its text.
 fn texts() -> Vec<(String, String)> {
+    let wanted = |path: &Path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.ends_with(".rs") && !name.ends_with("tests.rs")
+    };
     let mut found = Vec::new();
     for package in CRATES {
-        sources(&workspace().join(package).join("src"), &mut found);
+        below(&workspace().join(package).join("src"), &wanted, &mut found);
     }
     let name = |path: &Path| {
         let path = path.with_extension("");
@@ -131,8 +144,26 @@ fn functions() {
     compare("functions of more than five parameters", &seen.many, MANY);
 }
 
+/// The ending of a source, or `#!`; `None` of what is none: data, pages, lists.
+fn kind(path: &Path) -> Option<&'static str> {
+    let Some(ending) = path.extension() else {
+        let mut start = [0; 2];
+        let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+        return (read.is_ok() && start == *b"#!").then_some("#!");
+    };
+    ENDINGS.into_iter().find(|known| ending == *known)
+}
+
 #[test]
 fn files() {
-    let long = texts().into_iter().filter(|(_, text)| text.lines().count() > FILE);
-    compare("files of more than 600 lines", &long.map(|(name, _)| name).collect(), LONG_FILES);
+    let root = workspace();
+    let mut sources = Vec::new();
+    below(root, &|path| kind(path).is_some(), &mut sources);
+    let kinds: BTreeSet<_> = sources.iter().filter_map(|path| kind(path)).collect();
+    assert_eq!(kinds.len(), ENDINGS.len() + 1, "only {kinds:?} were found");
+    let lines = |path: &Path| std::fs::read_to_string(path).unwrap().lines().count();
+    let long = sources.iter().filter(|path| lines(path) > FILE);
+    let name = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
+    let long = long.map(|path| name(path)).collect();
+    compare("files of more than 600 lines", &long, LONG_FILES);
 }
