@@ -18,7 +18,7 @@ use super::table::{self, Bridge};
 use super::{cq_ownership, migrate, request};
 use crate::attach::fingerprint::Proof;
 use crate::attach::remote::{self, Recognised};
-use crate::channel::link;
+use crate::channel::ready_bitmap;
 use crate::conn::slot::SlotId;
 use crate::device::rdma::{CmError, CmId, Event, EventChannel, Kind};
 use crate::device::shm::park::MARK_READY;
@@ -229,7 +229,7 @@ impl Service {
             WAKER => {
                 self.waker.drain();
                 let mut ready = Vec::new();
-                link::collect_far(&mut |record, window| ready.push((record, window)));
+                ready_bitmap::collect_far(&mut |record, window| ready.push((record, window)));
                 for window in ready {
                     if let Some(Some(key)) = self.with(|known| known.windows.get(&window).copied())
                     {

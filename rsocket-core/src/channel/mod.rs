@@ -17,6 +17,7 @@ pub mod identity;
 pub mod link;
 mod loan;
 mod mapping;
+pub mod ready_bitmap;
 pub mod residual;
 mod retired;
 pub mod room;

@@ -75,7 +75,7 @@ pub mod wait;
 mod waits;
 mod watch;
 
-pub use crate::channel::link::Meant;
+pub use crate::channel::ready_bitmap::Meant;
 pub use crate::conn::listeners::set_listeners;
 pub use crate::conn::slot::SlotId;
 pub use crate::conn::watchers::{tapped, watching};

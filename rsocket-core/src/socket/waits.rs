@@ -10,7 +10,8 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use super::{hints, reader, ready, soon};
-use crate::channel::{link, link::Meant, waiters};
+use crate::channel::ready_bitmap::{self, Meant};
+use crate::channel::{link, waiters};
 use crate::config::policy;
 use crate::conn::fork_group::{self, slot};
 use crate::conn::look::Look;
@@ -98,7 +99,7 @@ pub fn disarm(id: SlotId, waker: u64) {
 
 /// Tells of the ready bits that peers set for connections of this process, and whom each is for.
 pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
-    link::collect_ready(f);
+    ready_bitmap::collect_ready(f);
     // Those of datagrams are this process's alone.
     datagram::waiters::collect(&mut |id| f(id, &|_, _| true));
 }
@@ -110,12 +111,12 @@ const LATELY: u64 = 10_000;
 /// through.
 #[must_use]
 pub fn bits_serve() -> u64 {
-    if link::has_many_bits() { LATELY } else { 0 }
+    if ready_bitmap::has_many_bits() { LATELY } else { 0 }
 }
 
 /// Wakers of this process that peers have woken have to be woken again.
 pub fn hear() {
-    link::hear();
+    ready_bitmap::hear();
 }
 
 /// Whether both directions are wholly on the device.
