@@ -75,8 +75,8 @@ pub fn hear() {
     }
 }
 
-/// Takes the ready bits of the far sides that are in this process too ([`super::link::hold`]): record and window
-/// of each.
+/// Takes the ready bits of the far sides that are in this process too ([`super::link::hold`]):
+/// record and window of each.
 pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     let Some(group) = fork_group::get() else { return };
     let own = process_id().map_or([0; 2], |id| id.0);

@@ -10,6 +10,7 @@
 mod entries;
 mod fork;
 mod here;
+mod own_entry;
 mod sweep;
 
 use core::num::NonZeroUsize;
@@ -29,11 +30,12 @@ use crate::host::filter;
 use crate::sync::lock::OwnedLock;
 use crate::sys;
 
-use entries::{me, others_alive};
+use entries::others_alive;
 pub use fork::{fork_child, fork_failed, fork_parent, fork_prepare, leave_all, rejoin_all};
 use here::held;
 pub use here::{add_descriptor, descriptor, held_here};
 pub(crate) use here::{another_name, descriptors, moved_to};
+use own_entry::me;
 pub(crate) use sweep::sweep;
 
 /// Connections that a group can have at one time; further ones are plain TCP.

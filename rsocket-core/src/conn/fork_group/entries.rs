@@ -2,50 +2,23 @@
 //! a slot.
 //!
 //! Must not know how slots are taken back that nobody holds any more ([`super::sweep`]). Entry
-//! points: [`me`], [`take_entry`], [`others_alive`].
+//! points: [`mine`], [`free_one`], [`others_alive`].
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{ENDED, EXPECTED, ForkGroup, ME, held_here, id_of, on_the_way, sweep};
+use super::{ENDED, EXPECTED, ForkGroup, ME, held_here, id_of, on_the_way};
 use crate::conn::owners::{BEYOND, ON_THE_WAY, Seen};
 use crate::conn::slot::Slot;
 use crate::sync::living;
-use crate::sys::pid;
-
-/// This process's entry, taken on first use.
-pub(super) fn me(group: &ForkGroup) -> usize {
-    let known = ME.load(Ordering::Relaxed);
-    if known != 0 {
-        return known as usize - 1;
-    }
-    let mine = take_entry(group, pid());
-    match ME.compare_exchange(0, mine as u32 + 1, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => mine,
-        Err(other) => {
-            free_entry(group, mine);
-            other as usize - 1
-        }
-    }
-}
 
 /// This process's entry, if it has one.
 pub(super) fn mine() -> Option<usize> {
     (ME.load(Ordering::Relaxed) as usize).checked_sub(1)
 }
 
-/// A free entry for that process; [`BEYOND`] if there is none. No slot has a bit of it.
-pub(super) fn take_entry(group: &ForkGroup, value: u32) -> usize {
-    free_one(group, value)
-        .or_else(|| {
-            sweep::reap(group);
-            free_one(group, value)
-        })
-        .unwrap_or(BEYOND)
-}
-
-/// Begins behind the one that was taken last: those of children that have ended stay taken until
-/// all are.
-fn free_one(group: &ForkGroup, value: u32) -> Option<usize> {
+/// A free entry for that process. Begins behind the one that was taken last: those of children that
+/// have ended stay taken until all are.
+pub(super) fn free_one(group: &ForkGroup, value: u32) -> Option<usize> {
     // Relaxed, here and below: a place to begin at.
     let first = group.next_entry.load(Ordering::Relaxed) as usize % ON_THE_WAY;
     let found = (first..ON_THE_WAY).chain(0..first).find(|i| {

@@ -6,7 +6,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::entries::{forget_bit, free_entry, me, take_entry};
+use super::entries::{forget_bit, free_entry};
+use super::own_entry::{me, take_entry};
 use super::{CHILD, EXPECTED, MAX_SLOTS, ME, each_local, get};
 use crate::conn::owners::BEYOND;
 use crate::conn::slot::SlotId;
