@@ -76,6 +76,14 @@ pub fn current(name: &CStr) -> Option<&'static CStr> {
     }
 }
 
+/// Takes a variable out of the environment, for this process and those that it starts. To be called
+/// by the constructor: it runs before the program's threads.
+pub fn forget(name: &CStr) {
+    // SAFETY: a C string, and nobody else changes the environment now, or it races as with any
+    // other unsetenv of the program's.
+    unsafe { libc::unsetenv(name.as_ptr()) };
+}
+
 /// Copies our variables. To be called by the constructor, once libc can read the environment.
 ///
 /// A privileged process loses them instead: its caller chose them, and a program that it starts as

@@ -16,13 +16,13 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType,
 };
 
 use crate::facts::raw;
 use crate::failure::Failure;
-use crate::sys::{self, discard};
+use crate::sys::{self, discard, sockets};
 
 /// The most descriptors that one message can carry.
 pub const MAX_FDS: usize = 4;
@@ -69,6 +69,24 @@ struct PeerCred {
 // SAFETY: three integers without padding. (rustix's type cannot hold pid 0, which is what a process
 // of another pid namespace has.)
 unsafe impl raw::Plain for PeerCred {}
+
+/// A socket of this kind that has no name yet, and does not block.
+///
+/// # Errors
+/// As socket(2).
+pub fn socket() -> Result<OwnedFd, Failure> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    Ok(rustix::net::socket_with(family, kind, sockets::OURS, None)?)
+}
+
+/// Two that are connected to each other.
+///
+/// # Errors
+/// As socketpair(2).
+pub fn pair() -> Result<(OwnedFd, OwnedFd), Failure> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    Ok(rustix::net::socketpair(family, kind, sockets::OURS, None)?)
+}
 
 impl Channel {
     /// The user of the process at the other end: who knocked, or who opened the offer.

@@ -14,14 +14,23 @@
 mod above;
 pub mod background;
 pub mod cancelling;
+pub mod clock;
+pub mod descriptor;
 pub mod errand;
+pub mod event_set;
+pub mod files;
+pub mod identity;
 pub mod mapped;
+pub mod nowait;
 pub mod on_word;
 pub mod sandbox;
 pub mod settle;
 pub mod small_file;
+pub mod sock_diag;
+pub mod sockets;
 pub mod text;
 pub mod thread_end;
+pub mod unix_datagram;
 pub mod unlocked;
 pub mod vectors;
 

@@ -297,12 +297,19 @@ fn get<T>(fd: RawFd, level: i32, option: i32, value: &mut T) -> Option<()> {
 }
 
 /// What the kernel says about one descriptor now.
-#[allow(clippy::unnecessary_cast, reason = "rustix over libc, as under Miri, has signed flags")]
 pub fn poll_now(fd: RawFd, ask: Events) -> Events {
+    poll_within(fd, ask, 0)
+}
+
+/// As [`poll_now`], once one of those is so, or so many nanoseconds (below a second) have passed.
+/// No cancellation point.
+#[inline]
+#[allow(clippy::unnecessary_cast, reason = "rustix over libc, as under Miri, has signed flags")]
+pub fn poll_within(fd: RawFd, ask: Events, ns: u32) -> Events {
     let fd = sys::borrow(fd);
-    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: ns.into() };
     let mut one = [PollFd::new(&fd, PollFlags::from_bits_retain(ask.bits() as _))];
-    match rustix::event::poll(&mut one, Some(&at_once)) {
+    match rustix::event::poll(&mut one, Some(&limit)) {
         Ok(1..) => one.first().map_or(Events::empty(), |p| {
             Events::from_bits_truncate(u32::from(p.revents().bits() as u16))
         }),

@@ -3,10 +3,12 @@
 //! The sleeper has put a value into the word that is not 0 in its low half, and sleeps while it is
 //! there. Who takes it out wakes it. Both are system calls that a sandbox need not allow: the
 //! callers know that. Must not know what the word means. Entry points: [`sleep`], [`wake`]; for
-//! locks [`sleep_at_lock`], [`wake_one`].
+//! locks [`sleep_at_lock`], [`wake_one`]; for words of one process [`sleep_in_process`],
+//! [`wake_one_in_process`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::time::Duration;
 
 use rustix::thread::futex;
 
@@ -93,6 +95,22 @@ pub fn sleep_at_lock(word: &AtomicU32, expected: u32, ns: u32) -> bool {
 /// Wakes one of those who sleep at the lock. It keeps `errno`.
 pub fn wake_one(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), 1);
+}
+
+/// Sleeps while a word of this process's alone is `expected`, for that long at most. Woken,
+/// interrupted or changed: the caller looks again in each case. No cancellation point; it keeps
+/// `errno`.
+pub fn sleep_in_process(word: &AtomicU32, expected: u32, limit: Option<Duration>) {
+    let limit = limit.map(|d| futex::Timespec {
+        tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(d.subsec_nanos()),
+    });
+    let _ = futex::wait(word, futex::Flags::PRIVATE, expected, limit.as_ref());
+}
+
+/// Wakes one of those who [`sleep_in_process`]. It keeps `errno`.
+pub fn wake_one_in_process(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //!
 //! A mapping that nobody may touch is not filled. So it is made as such, taken from what is locked,
 //! and opened. Where the limit on locked memory has no room even for that moment, this goes piece
-//! by piece. Must not know what the memory is for. Entry point: [`map`].
+//! by piece. Must not know what the memory is for. Entry points: [`map`],
+//! [`give_back`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_void;
@@ -113,9 +114,17 @@ fn in_pieces(source: Source<'_>, size: usize) -> Result<*mut c_void, Errno> {
     Err(last)
 }
 
+/// Gives back what [`map`] gave.
+///
+/// # Safety
+/// So many bytes from there on are such a mapping, and nobody uses it any more.
+pub unsafe fn give_back(at: NonNull<u8>, size: usize) {
+    unmap(at.as_ptr().cast(), size);
+}
+
 fn unmap(at: *mut c_void, size: usize) {
     if size != 0 {
-        // SAFETY: mapped by this module, and nobody has seen it.
+        // SAFETY: mapped by this module; nobody has seen it, or nobody uses it any more.
         let _ = unsafe { munmap(at, size) };
     }
 }
