@@ -184,7 +184,7 @@ pub fn forget_copy(fd: c_int) {
 }
 
 fn process() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+    sys::pid()
 }
 
 /// Says what a number stands for from now on. The caller has checked [`mine`].

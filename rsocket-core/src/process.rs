@@ -5,7 +5,7 @@
 //! needed before the first socket is tracked, and nothing happens where none is.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::attach::meet::offers;
 use crate::conn::fork_group;
@@ -56,12 +56,12 @@ pub fn vanishing() {
 
 /// The process that has reported: a handler of `exit` may end it by `_exit`, behind [`leaving`]. It
 /// orders nothing.
-static REPORTED: AtomicI32 = AtomicI32::new(0);
+static REPORTED: AtomicU32 = AtomicU32::new(0);
 
 /// What this process moved, to where `RSOCKET_STATS` says: at its end, or before a sandbox closes
 /// around it.
 pub fn report() {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let own = sys::pid();
     if descriptors::any()
         && variable(c"RSOCKET_STATS").is_some()
         && REPORTED.swap(own, Ordering::Relaxed) != own

@@ -32,7 +32,7 @@ use crate::host::trial;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked};
 use crate::seqpacket::Channel;
-use crate::sys;
+use crate::sys::{self, identity};
 
 /// Where the other end of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +75,7 @@ pub(crate) fn where_is(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result
 /// The kernel's word, if it does at this end and at the other; else why it does not.
 fn known_by_kernel(found: Option<Owner>) -> Result<Owner, Reason> {
     let owner = found.ok_or(Reason::NoNetlink)?;
-    let nobody =
-        trust::is_nobody(owner.uid) || trust::is_nobody(rustix::process::geteuid().as_raw());
+    let nobody = trust::is_nobody(owner.uid) || trust::is_nobody(identity::user());
     if nobody { Err(Reason::UserNobody) } else { Ok(owner) }
 }
 

@@ -28,7 +28,7 @@ use crate::host::tuple::Tuple;
 use crate::host::{tcp_state as state, trial};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
-use crate::sys;
+use crate::sys::{self, identity};
 
 /// Whether the fd is a TCP socket and not something that looks like one (MPTCP, SCTP, SMC).
 #[must_use]
@@ -310,8 +310,7 @@ pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Failure> {
 /// a rendezvous. Yes, where the kernel does not say.
 #[must_use]
 pub fn is_own_user(fd: RawFd) -> bool {
-    rustix::fs::fstat(sys::borrow(fd))
-        .map_or(true, |s| s.st_uid == rustix::process::geteuid().as_raw())
+    rustix::fs::fstat(sys::borrow(fd)).map_or(true, |s| s.st_uid == identity::user())
 }
 
 /// Whether the process behind a rendezvous (its user by `SO_PEERCRED`) and the owner of the other

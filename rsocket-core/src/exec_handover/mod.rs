@@ -31,6 +31,7 @@ use crate::host::kernel;
 use crate::pairing::heirs;
 use crate::reason::Reason;
 use crate::sync::array::Array;
+use crate::sys::descriptor;
 use crate::sys::text::Text;
 use crate::{live_segment, socket, sys};
 
@@ -118,8 +119,7 @@ impl Will {
 
 /// Whether `exec` leaves the descriptor open; `None` if it is not open at all.
 fn inherited(fd: RawFd) -> Option<bool> {
-    let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).ok()?;
-    Some(!flags.contains(rustix::io::FdFlags::CLOEXEC))
+    descriptor::closes_on_exec(fd).ok().map(|closes| !closes)
 }
 
 /// Whether the next program inherits a socket of ours at all.
@@ -294,8 +294,7 @@ pub fn announced() -> bool {
 pub fn inherit() -> bool {
     let Some(value) = crate::environment::variable(VARIABLE) else { return false };
     let list = value.to_str().ok().and_then(|v| v.parse::<RawFd>().ok()).filter(|fd| *fd > 2);
-    // SAFETY: constructors run before the program's threads; the string is libc's to keep.
-    unsafe { libc::unsetenv(VARIABLE.as_ptr()) };
+    crate::environment::forget(VARIABLE);
     let Some(list) = list else { return false };
     let Some(head) = read_at::<Head>(list, 0).filter(|h| h.magic == MAGIC && h.pid == sys::pid())
     else {

@@ -19,6 +19,7 @@ use crate::descriptors::{self, Entry};
 use crate::given::Strings;
 use crate::host::{image, loaded};
 use crate::sync::stack;
+use crate::sys::{descriptor, identity};
 use crate::{libdir, socket, sys};
 
 /// Scripts whose interpreter is a script again, at most.
@@ -67,7 +68,8 @@ fn judge_here(program: Program<'_>, environment: Strings<'_>) -> Verdict {
         }
         Err(_) => return Verdict::Without,
     };
-    if preloads(environment) && !changes_user() && loads(&file, DEPTH) {
+    // With another effective user or group than the real one the linker ignores `LD_PRELOAD`.
+    if preloads(environment) && !identity::changes_user() && loads(&file, DEPTH) {
         sys::discard(file);
         return Verdict::With;
     }
@@ -75,13 +77,6 @@ fn judge_here(program: Program<'_>, environment: Strings<'_>) -> Verdict {
         .is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file());
     sys::discard(file);
     if regular { Verdict::Without } else { Verdict::Fails }
-}
-
-/// With another effective user or group than the real one the linker ignores `LD_PRELOAD` in all
-/// programs.
-fn changes_user() -> bool {
-    use rustix::process::{getegid, geteuid, getgid, getuid};
-    getuid() != geteuid() || getgid() != getegid()
 }
 
 // ---------------------------------------------------------------- the environment
@@ -143,7 +138,7 @@ fn open(program: Program<'_>) -> Result<OwnedFd, Failure> {
     match program {
         Program::Name(Some(name)) if !name.to_bytes().contains(&b'/') => open_name(name.to_bytes()),
         Program::Path(Some(path)) | Program::Name(Some(path)) => open_path(path),
-        Program::Open(fd) => Ok(rustix::io::fcntl_dupfd_cloexec(sys::borrow(fd), 0)?),
+        Program::Open(fd) => descriptor::copy(fd),
         Program::Path(None) | Program::Name(None) => Err(Failure::BadAddress),
     }
 }
@@ -204,9 +199,7 @@ fn can_be_followed(file: &OwnedFd) -> bool {
 fn leaves_a_device_connection() -> bool {
     (0..descriptors::end()).any(|fd| match descriptors::entry(fd) {
         Entry::Connection(slot) => {
-            socket::on_device(slot)
-                && rustix::io::fcntl_getfd(sys::borrow(fd))
-                    .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+            socket::on_device(slot) && descriptor::closes_on_exec(fd) == Ok(false)
         }
         _ => false,
     })

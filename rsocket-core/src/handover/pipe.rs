@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use crate::channel::guard::RecvGuard;
 use crate::channel::room::follow_up;
 use crate::failure::Failure;
-use crate::sys;
+use crate::sys::{self, descriptor};
 
 /// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
 const PIPE_BUF: usize = 4096;
@@ -30,7 +30,7 @@ impl Pipe {
     pub fn of(fd: RawFd, access: i32, waits: bool) -> Option<Self> {
         let pipe = sys::borrow(fd);
         let mode = rustix::fs::fstat(pipe).ok()?.st_mode;
-        let flags = rustix::fs::fcntl_getfl(pipe).ok()?;
+        let flags = descriptor::modes(fd).ok()?;
         let open = flags.bits() as i32 & libc::O_ACCMODE;
         let usable =
             mode & libc::S_IFMT == libc::S_IFIFO && (open == access || open == libc::O_RDWR);

@@ -10,7 +10,6 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use rustix::io::FdFlags;
 use rustix::net::sockopt;
 
 use super::pipe::{Pipe, take_messages};
@@ -22,7 +21,7 @@ use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::Slot;
 use crate::failure::Failure;
 use crate::host::{counters, kernel};
-use crate::sys;
+use crate::sys::{self, descriptor};
 
 /// What goes at a time by way of memory of ours.
 const FEW: usize = 512;
@@ -113,9 +112,6 @@ fn channels(guard: &mut RecvGuard<'_>, writer: &OwnedFd) -> usize {
 
 /// Puts the reader's end at `fd`, with the flags that are there.
 fn put_at(reader: OwnedFd, fd: RawFd) -> Result<(), Failure> {
-    let there = sys::borrow(fd);
-    let status = rustix::fs::fcntl_getfl(there)?;
-    rustix::fs::fcntl_setfl(&reader, status)?;
-    let closes = rustix::io::fcntl_getfd(there)?.contains(FdFlags::CLOEXEC);
-    sys::put_at(reader, fd, closes)
+    descriptor::set_modes(&reader, descriptor::modes(fd)?)?;
+    sys::put_at(reader, fd, descriptor::closes_on_exec(fd)?)
 }

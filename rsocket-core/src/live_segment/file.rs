@@ -13,7 +13,7 @@ use super::layout::{self, CHUNK_BYTES, HEAD_BYTES, PLACES, SUFFIX, head};
 use super::{Chunk, File, Head};
 use crate::environment::variable;
 use crate::sys::text::Text;
-use crate::sys::{self, discard, mapped};
+use crate::sys::{self, clock, discard, identity, mapped};
 
 const PATH_MAX: usize = 192;
 /// The file's name, for [`more`] and [`remove`]: no descriptor is kept, which the program might
@@ -27,7 +27,7 @@ type Path = Text<PATH_MAX>;
 
 /// Makes the file of this process and maps its head and its first chunk.
 pub(super) fn create() -> Option<&'static File> {
-    let uid = rustix::process::geteuid().as_raw();
+    let uid = identity::user();
     let runtime = variable(c"XDG_RUNTIME_DIR").map(|v| v.to_bytes()).filter(|v| is_own(v, uid));
     let in_runtime = runtime.and_then(|r| {
         let mut path = Path::new();
@@ -124,11 +124,9 @@ fn introduce(page: &Head) {
     set(head::PROGRAM, program as u64);
     set(head::PROGRAM + 1, (program >> 64) as u64);
     set(head::PID, u64::from(sys::pid()));
-    let namespace = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |st| st.st_ino);
-    set(head::PID_NAMESPACE, namespace);
-    set(head::MADE_SINCE_BOOT, super::since_boot());
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    set(head::MADE, now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+    set(head::PID_NAMESPACE, identity::pid_namespace());
+    set(head::MADE_SINCE_BOOT, clock::since_boot());
+    set(head::MADE, clock::since_epoch());
     set(head::VERSION, layout::VERSION);
     set(head::MAGIC, layout::MAGIC);
 }

@@ -28,8 +28,8 @@ use crate::host::tuple::Tuple;
 use crate::stats::{self, Stats};
 use crate::sync::published::Published;
 use crate::sys::mapped::Words;
-use crate::sys::sandbox;
 use crate::sys::settle::Settle;
+use crate::sys::{clock, sandbox};
 use crate::{environment, sys};
 use layout::{CHUNK_RECORDS, MAX_CHUNKS, RECORD_WORDS, Via, record as word};
 
@@ -214,7 +214,7 @@ pub fn enter(id: SlotId, s: &Slot, fd: RawFd) {
     let names = s.names.each_ref().map(|name| name.get());
     name(r, names, if fd < 0 { None } else { Tuple::of(fd) });
     r.set(word::FD, via(s) | u64::from(fd as u32));
-    r.set(word::MADE_SINCE_BOOT, since_boot());
+    r.set(word::MADE_SINCE_BOOT, clock::since_boot());
     let before = [s.tcp_in.now(), s.tcp_out.now()];
     for (i, n) in before.into_iter().flat_map(|(bytes, messages)| [bytes, messages]).enumerate() {
         r.set(word::BEFORE + i, n);
@@ -372,10 +372,4 @@ pub fn ended() {
     if STATE.load(Ordering::Acquire) == MADE && !sandbox::inside() {
         file::remove();
     }
-}
-
-/// Nanoseconds since the host was booted, its sleep included.
-fn since_boot() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

@@ -6,10 +6,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
-
 use crate::config::policy::{self, PER_CALL};
 use crate::conn::slot::Slot;
+use crate::sys::clock;
 
 /// As much of an answer counts in full: of what the side that accepted sends, since the other one
 /// last asked.
@@ -64,8 +63,7 @@ fn is_news(last: &AtomicU64, tick: u64) -> bool {
 
 /// The clock that takes no time to read.
 fn tick() -> u64 {
-    let t = clock_gettime(ClockId::MonotonicCoarse);
-    (t.tv_sec.cast_unsigned() * 1000 + t.tv_nsec.cast_unsigned() / 1_000_000) / TICK
+    clock::coarse_ms() / TICK
 }
 
 #[cfg(test)]

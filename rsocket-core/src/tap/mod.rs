@@ -23,7 +23,7 @@ use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::log::open_append;
 use crate::sync::published::Published;
 use crate::sys::mapped::{self, Words};
-use crate::sys::{self, sandbox};
+use crate::sys::{self, clock, sandbox};
 use pcapng::{Segment, tcp};
 
 /// Bytes of a stream in one segment; IPv4 ends at 65 535.
@@ -214,8 +214,7 @@ fn write(stream: &Stream, received: bool, flags: u8, pieces: &[libc::iovec], len
     let first_syn = flags & (tcp::SYN | tcp::ACK) == tcp::SYN;
     let acknowledged =
         if first_syn { 0 } else { (other.load(Ordering::Relaxed) as u32).wrapping_add(1) };
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let time = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let time = clock::since_epoch();
     let segment = Segment { from, to, sequence, acknowledged, flags, len, time };
     let (head, tail) = (segment.head(), segment.tail());
     let piece = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };

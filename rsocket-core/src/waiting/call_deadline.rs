@@ -14,7 +14,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::failure::Failure;
 use crate::host::kernel;
 use crate::sync::signals::{self, Seen, Since};
-use crate::sys::{self, sandbox};
+use crate::sys::{self, descriptor, sandbox};
 
 /// How long one call may wait, in all its sleeps together.
 pub struct CallDeadline {
@@ -206,7 +206,7 @@ impl CallDeadline {
         if matches!(e, Failure::Blocked | Failure::Interrupted) {
             return e;
         }
-        let closed = || fd >= 0 && rustix::io::fcntl_getfd(sys::borrow(fd)).is_err();
+        let closed = || fd >= 0 && !descriptor::is_open(fd);
         if self.gone(s) || closed() { Failure::BadDescriptor } else { e }
     }
 

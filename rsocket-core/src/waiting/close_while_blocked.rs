@@ -30,9 +30,9 @@ use crate::host::whereabouts::{Whereabouts, whereabouts};
 use crate::sync::lock::{Holding, OwnedLock};
 use crate::sync::signals;
 use crate::sync::thread::{self, tid};
-use crate::sys;
 use crate::sys::settle::Settle;
 use crate::sys::thread_end::ThreadEnd;
+use crate::sys::{self, clock};
 
 /// Calls that may be entered at a time. Any other is as one on a descriptor that was closed before
 /// it: it ends.
@@ -435,7 +435,7 @@ fn await_sleep(id: SlotId) {
     let until = sys::now_ns().saturating_add(AWAKE);
     while awake() && sys::now_ns() < until {
         // A signal may cut it short.
-        let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000 });
+        clock::pause(100_000);
     }
 }
 

@@ -56,11 +56,7 @@ pub fn remove(set: RawFd, fd: RawFd) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As epoll_wait(2): `EINTR` above all.
-pub fn wait(
-    set: RawFd,
-    events: &mut Vec<Event>,
-    limit: Option<&Timespec>,
-) -> Result<(), Failure> {
+pub fn wait(set: RawFd, events: &mut Vec<Event>, limit: Option<&Timespec>) -> Result<(), Failure> {
     events.clear();
     epoll::wait(borrow(set), rustix::buffer::spare_capacity(events), limit)?;
     Ok(())

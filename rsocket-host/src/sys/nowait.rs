@@ -34,8 +34,7 @@ unsafe fn move_bytes(
     let place = libc::iovec { iov_base: at.cast(), iov_len: len };
     let flags = if how == How::AtOnce { libc::RWF_NOWAIT } else { 0 };
     // SAFETY: the caller's promise; the kernel reads one iovec, which lives until it is back.
-    let n =
-        unsafe { libc::syscall(call, fd, &raw const place, 1_usize, position, 0_usize, flags) };
+    let n = unsafe { libc::syscall(call, fd, &raw const place, 1_usize, position, 0_usize, flags) };
     usize::try_from(n).map_err(|_| Failure::last())
 }
 

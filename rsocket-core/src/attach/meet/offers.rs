@@ -21,8 +21,8 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, Soc
 use super::names::Name;
 use super::place::{self, Path};
 use crate::failure::Failure;
-use crate::sys;
 use crate::sys::settle::Settle;
+use crate::sys::{self, clock, identity};
 
 /// Offers that a process can have there.
 const MOST: usize = 64;
@@ -115,8 +115,7 @@ fn link_to<'a>(file: &OwnedFd, buffer: &'a mut [u8; 32]) -> Option<&'a [u8]> {
 /// Lets everybody call at what we have just bound. Where that cannot be said, our own user can.
 fn open_to_all(name: &[u8]) -> Result<(), Failure> {
     let file = file(name)?;
-    let own =
-        rustix::fs::fstat(&file).is_ok_and(|s| s.st_uid == rustix::process::geteuid().as_raw());
+    let own = rustix::fs::fstat(&file).is_ok_and(|s| s.st_uid == identity::user());
     if own && is_socket(&file) {
         let mut buffer = [0; 32];
         if let Some(link) = link_to(&file, &mut buffer) {
@@ -259,8 +258,8 @@ fn age(name: &[u8]) -> Option<u64> {
     if FileType::from_raw_mode(status.st_mode) != FileType::Socket {
         return None;
     }
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
-    u64::try_from(now.checked_sub(status.st_ctime)?).ok()
+    let made = u64::try_from(status.st_ctime).ok()?;
+    (clock::since_epoch() / 1_000_000_000).checked_sub(made)
 }
 
 /// Takes away a name at which nobody was found ([`Called::Nobody`]), if it is old enough; whether

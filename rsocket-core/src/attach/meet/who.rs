@@ -13,17 +13,11 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use std::os::fd::OwnedFd;
-
-use rustix::process::PidfdFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::host::raw;
 use crate::seqpacket::Channel;
-use crate::sys;
-
-/// `statfs::f_type` of pidfds since their inodes have numbers of their own.
-const PIDFS: i64 = 0x5049_4446;
+use crate::sys::{self, identity};
 
 /// A process, for others. What is not known is 0.
 #[derive(
@@ -54,9 +48,8 @@ impl Who {
     /// This process. Some six system calls; nothing is remembered, since a forked child is another.
     #[must_use]
     pub fn own() -> Self {
-        let process = own_pidfd().map_or(0, number);
-        let namespace = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |s| s.st_ino);
-        Self::new(process, namespace, sys::pid())
+        let process = identity::own_pidfd().map_or(0, identity::number);
+        Self::new(process, identity::pid_namespace(), sys::pid())
     }
 
     /// As bytes that both ends put into what they prove.
@@ -66,24 +59,11 @@ impl Who {
     }
 }
 
-fn own_pidfd() -> Option<OwnedFd> {
-    rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok()
-}
-
-/// The number of a process, given its pidfd, which is closed; 0 where numbers of inodes say
-/// nothing.
-fn number(pidfd: OwnedFd) -> u64 {
-    let is_its_own = rustix::fs::fstatfs(&pidfd).is_ok_and(|s| s.f_type == PIDFS);
-    let inode = rustix::fs::fstat(&pidfd).map_or(0, |s| s.st_ino);
-    sys::discard(pidfd);
-    if is_its_own { inode } else { 0 }
-}
-
 /// The number of the process that made the socket at the other end of the channel; 0 where the
 /// kernel does not tell.
 #[must_use]
 pub fn inode_of(channel: &Channel) -> u64 {
-    raw::peer_pidfd(channel.fd).map_or(0, number)
+    raw::peer_pidfd(channel.fd).map_or(0, identity::number)
 }
 
 /// Whether it is `said` who made the socket at the other end of the channel, given who we are. No,
@@ -91,7 +71,7 @@ pub fn inode_of(channel: &Channel) -> u64 {
 #[must_use]
 pub fn is_behind(said: &Who, own: &Who, channel: &Channel) -> bool {
     if own.process != 0 && said.process != 0 {
-        return raw::peer_pidfd(channel.fd).is_some_and(|fd| number(fd) == said.process);
+        return raw::peer_pidfd(channel.fd).is_some_and(|fd| identity::number(fd) == said.process);
     }
     let same_space = own.namespace != 0 && said.namespace == own.namespace;
     same_space && said.pid != 0 && said.pid == channel.peer_pid()
@@ -101,7 +81,7 @@ pub fn is_behind(said: &Who, own: &Who, channel: &Channel) -> bool {
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, OwnedFd};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;
