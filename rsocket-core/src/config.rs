@@ -16,9 +16,9 @@
 use std::os::fd::IntoRawFd;
 
 use crate::failure::Failure;
-use rustix::fs::{Mode, OFlags};
 
 use crate::device::shm::layout;
+use crate::sys::files::{self, For};
 use crate::wire::private_data::representable_iomap;
 
 mod complaint;
@@ -309,10 +309,7 @@ impl Config {
 
     /// The files of one directory.
     fn apply_files(&mut self, directory: &[u8], complaints: &mut Complaints) {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(dir) = rustix::fs::openat(rustix::fs::CWD, directory, flags, Mode::empty()) else {
-            return;
-        };
+        let Ok(dir) = files::open(directory, For::Listing) else { return };
         for field in &FIELDS {
             let mut buffer = [0; FILE_MAX];
             match read_file(&dir, field.file, &mut buffer) {
@@ -387,9 +384,8 @@ fn read_file<'a>(
     name: &str,
     buffer: &'a mut [u8; FILE_MAX],
 ) -> Result<&'a [u8], Failure> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-    let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer[..]));
+    let file = files::open_in(dir, name, For::ReadingAtOnce)?;
+    let count = files::read_through_signals(&file, &mut buffer[..]);
     close(file);
     // A full buffer means that there may be more, which no integer needs.
     buffer.get(..count?).filter(|content| content.len() < FILE_MAX).ok_or(Failure::FileTooLong)

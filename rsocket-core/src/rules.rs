@@ -13,11 +13,10 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use std::os::fd::{AsFd, IntoRawFd};
-
-use rustix::fs::{Mode, OFlags};
+use std::os::fd::IntoRawFd;
 
 use crate::config::DIRECTORY;
+use crate::sys::files::{self, For};
 
 /// The file's name.
 pub const FILE: &str = "preload_config";
@@ -122,17 +121,13 @@ impl Word {
 
 /// As much of the file as there is room for, up to the end of a line.
 fn read<'a>(directory: &[u8], buffer: &'a mut [u8; FILE_MAX]) -> Option<&'a [u8]> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let dir =
-        rustix::fs::openat(rustix::fs::CWD, directory, flags | OFlags::DIRECTORY, Mode::empty())
-            .ok()?;
-    // Not blocking, so that a FIFO in its place does no harm.
-    let file = rustix::fs::openat(&dir, FILE, flags | OFlags::NONBLOCK, Mode::empty());
+    let dir = files::open(directory, For::Listing).ok()?;
+    let file = files::open_in(&dir, FILE, For::ReadingAtOnce);
     close(dir);
     let file = file.ok()?;
     let mut length = 0;
     while let Some(room) = buffer.get_mut(length..).filter(|r| !r.is_empty()) {
-        match rustix::io::retry_on_intr(|| rustix::io::read(file.as_fd(), &mut *room)) {
+        match files::read_through_signals(&file, room) {
             Ok(n) if n > 0 => length += n,
             _ => break,
         }

@@ -11,9 +11,6 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::os::fd::OwnedFd;
-
-use rustix::fs::{CWD, Mode, OFlags};
 
 use super::reach;
 use crate::config::policy;
@@ -23,6 +20,7 @@ use crate::host::image::{self, Owner};
 use crate::host::loaded;
 use crate::sync::stack;
 use crate::sys;
+use crate::sys::files::{self, For};
 
 /// Set once a wait was found, or seen. Never taken back; a child inherits it.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -88,23 +86,23 @@ fn any() -> bool {
     if ANY.load(Ordering::SeqCst) {
         return true;
     }
-    let files = FILES.load(Ordering::Relaxed);
+    let changes = FILES.load(Ordering::Relaxed);
     // Relaxed: two threads may both look, and find the same.
-    if LOOKED_AT.load(Ordering::Relaxed) != files {
+    if LOOKED_AT.load(Ordering::Relaxed) != changes {
         if stack::on_own(in_mapped_files) {
             crate::log_info!(
                 "the program waits by system calls of its own: its connections stay on TCP"
             );
             ANY.store(true, Ordering::SeqCst);
         }
-        LOOKED_AT.store(files, Ordering::Relaxed);
+        LOOKED_AT.store(changes, Ordering::Relaxed);
     }
     ANY.load(Ordering::SeqCst)
 }
 
 /// Looks through every file that is mapped to be executed.
 fn in_mapped_files() -> bool {
-    let Ok(maps) = open(MAPS) else { return false };
+    let Ok(maps) = files::open(MAPS, For::Reading) else { return false };
     let places = Places { ours: in_mapped_files as *const () as u64, program: loaded::entry() };
     let mut found = false;
     image::with_piece(|piece| {
@@ -112,7 +110,7 @@ fn in_mapped_files() -> bool {
         let mut kept = 0;
         while !found
             && let Some(room) = text.get_mut(kept..).filter(|r| !r.is_empty())
-            && let Ok(n @ 1..) = rustix::io::read(&maps, room)
+            && let Ok(n @ 1..) = files::read(&maps, room)
         {
             let filled = text.get(..kept + n).unwrap_or_default();
             let whole = filled.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
@@ -124,10 +122,6 @@ fn in_mapped_files() -> bool {
     });
     sys::discard(maps);
     found
-}
-
-fn open(path: &CStr) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Addresses in two of the files: this library's, and the program's.
@@ -177,7 +171,8 @@ impl<'a> Mapped<'a> {
         let mut space = [0_u8; LINE];
         let Some(to) = space.get_mut(..self.path.len()) else { return false };
         to.copy_from_slice(self.path);
-        let Some(Ok(file)) = CStr::from_bytes_until_nul(&space).ok().map(open) else {
+        let Ok(path) = CStr::from_bytes_until_nul(&space) else { return false };
+        let Ok(file) = files::open(path, For::Reading) else {
             return false;
         };
         let found = image::waits(&file, self.offset, self.to - self.from, owner, piece);

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::config::policy;
 use crate::conn::watchers;
+use crate::sys::files;
 
 pub(super) const UNKNOWN: u8 = 0;
 
@@ -29,8 +30,7 @@ pub fn find_out() {
     if POSSIBLE.load(Ordering::Relaxed) != UNKNOWN {
         return;
     }
-    let manager =
-        || rustix::fs::access("/dev/infiniband/rdma_cm", rustix::fs::Access::WRITE_OK).is_ok();
+    let manager = || files::may_write("/dev/infiniband/rdma_cm");
     let yes = policy::rdma_allowed() && !policy::strict() && manager();
     if yes {
         watchers::watch(watchers::FINGERPRINT);

@@ -28,7 +28,7 @@ use crate::host::tuple::Tuple;
 use crate::host::{tcp_state as state, trial};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
-use crate::sys::{self, identity};
+use crate::sys::{self, files, identity};
 
 /// Whether the fd is a TCP socket and not something that looks like one (MPTCP, SCTP, SMC).
 #[must_use]
@@ -302,7 +302,7 @@ pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Failure> {
     let fd = sys::borrow(fd);
     let cookie = rustix::net::sockopt::socket_cookie(fd.as_fd())?;
     // sock_diag has 32 bits for the inode, and the kernel's socket inodes fit.
-    let inode = rustix::fs::fstat(fd)?.st_ino as u32;
+    let inode = files::status_of(fd)?.inode() as u32;
     Ok((inode, cookie))
 }
 
@@ -310,7 +310,7 @@ pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Failure> {
 /// a rendezvous. Yes, where the kernel does not say.
 #[must_use]
 pub fn is_own_user(fd: RawFd) -> bool {
-    rustix::fs::fstat(sys::borrow(fd)).map_or(true, |s| s.st_uid == identity::user())
+    files::status_of(sys::borrow(fd)).map_or(true, |s| s.owner() == identity::user())
 }
 
 /// Whether the process behind a rendezvous (its user by `SO_PEERCRED`) and the owner of the other

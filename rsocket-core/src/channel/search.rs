@@ -4,12 +4,12 @@
 //! nobody else can hand over the descriptor. What is found is checked like an arena that a peer
 //! sent.
 
-use std::os::fd::OwnedFd;
-
-use rustix::fs::{Mode, OFlags, RawDir};
+use core::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::device::shm::arena::Unused;
 use crate::sync::{living, stack};
+use crate::sys::files::{self, For};
 
 /// The memfds that arenas live in are called this (`device::shm::arena`).
 const LINK: &[u8] = b"/memfd:rsockets";
@@ -37,34 +37,24 @@ fn arena_of_process(pid: u32, id: [u64; 2]) -> Option<Unused> {
 fn arena_of_thread(tid: u32, id: [u64; 2]) -> Option<Option<Unused>> {
     let mut path = [0u8; 32];
     let path = text(&mut path, tid)?;
-    let directory = rustix::fs::openat(
-        rustix::fs::CWD,
-        path,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .ok()?;
+    let directory = files::open(path, For::Listing).ok()?;
     let mut space = [core::mem::MaybeUninit::uninit(); 2048];
-    let mut entries = RawDir::new(&directory, &mut space);
     let (mut any, mut found) = (false, None);
-    while found.is_none()
-        && let Some(Ok(entry)) = entries.next()
-    {
-        any |= entry.file_name().to_bytes().first().is_some_and(u8::is_ascii_digit);
-        found = open_if(&directory, entry.file_name(), id);
-    }
+    files::each_entry(directory.as_fd(), &mut space, |name, _| {
+        any |= name.to_bytes().first().is_some_and(u8::is_ascii_digit);
+        found = open_if(&directory, name, id);
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     crate::sys::discard(directory);
     any.then_some(found)
 }
 
 fn open_if(directory: &OwnedFd, name: &core::ffi::CStr, id: [u64; 2]) -> Option<Unused> {
     let mut target = [core::mem::MaybeUninit::uninit(); 64];
-    let (target, _) = rustix::fs::readlinkat_raw(directory, name, &mut target[..]).ok()?;
-    if !target.starts_with(LINK) {
+    if !files::link_in(directory, name, &mut target)?.starts_with(LINK) {
         return None;
     }
-    let fd =
-        rustix::fs::openat(directory, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let fd = files::open_in(directory, name, For::Change).ok()?;
     let found = Unused::open(&fd);
     crate::sys::discard(fd);
     let arena = found.ok()?;

@@ -28,7 +28,7 @@ use crate::conn::owners::{BEYOND, ENTRIES, ON_THE_WAY};
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::filter;
 use crate::sync::lock::OwnedLock;
-use crate::sys;
+use crate::sys::{self, files};
 
 use entries::others_alive;
 pub use fork::{fork_child, fork_failed, fork_parent, fork_prepare, leave_all, rejoin_all};
@@ -148,14 +148,7 @@ fn new_file() -> Option<OwnedFd> {
     if deadly || !sys::file_may_reach(size_of::<ForkGroup>() as u64) {
         return None;
     }
-    let file = rustix::fs::memfd_create("rsockets-family", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
-    match rustix::fs::ftruncate(&file, size_of::<ForkGroup>() as u64) {
-        Ok(()) => Some(file),
-        Err(_) => {
-            sys::discard(file);
-            None
-        }
-    }
+    files::zeros_in_memory("rsockets-family", size_of::<ForkGroup>() as u64).ok()
 }
 
 fn map(file: Option<impl std::os::fd::AsFd>) -> Option<NonZeroUsize> {
@@ -177,8 +170,8 @@ pub fn bequest() -> Option<(RawFd, u32)> {
 /// Whether the descriptor is a group's, of a library like this one.
 fn is_ours(file: RawFd) -> bool {
     file >= 0
-        && rustix::fs::fstat(sys::borrow(file))
-            .is_ok_and(|s| s.st_size as u64 == size_of::<ForkGroup>() as u64)
+        && files::status_of(sys::borrow(file))
+            .is_ok_and(|s| s.size() == size_of::<ForkGroup>() as u64)
 }
 
 /// After `exec`: maps the group that the last program of this process left, and takes its entry

@@ -31,8 +31,8 @@ use crate::host::kernel;
 use crate::pairing::heirs;
 use crate::reason::Reason;
 use crate::sync::array::Array;
-use crate::sys::descriptor;
 use crate::sys::text::Text;
+use crate::sys::{descriptor, files, small_file};
 use crate::{live_segment, socket, sys};
 
 /// Says the number of the list's descriptor.
@@ -140,8 +140,8 @@ pub fn leaves_anything() -> bool {
 /// What is missing, in words.
 pub fn prepare(environment: Strings<'_>) -> Result<Will, &'static str> {
     let (group, entry) = fork_group::bequest().ok_or("the family's file")?;
-    let list = rustix::fs::memfd_create("rsockets-heirs", rustix::fs::MemfdFlags::CLOEXEC);
-    let list = list.ok().and_then(|f| sys::make_private(f).ok()).ok_or("a file for the list")?;
+    let list = files::in_memory("rsockets-heirs").and_then(sys::make_private);
+    let list = list.map_err(|_| "a file for the list")?;
     let Some(environment) = Environment::extended(environment, list) else {
         sys::close_private(list);
         return Err("memory for the environment");
@@ -198,13 +198,13 @@ fn write_at(file: RawFd, at: u64, bytes: &[u8]) -> Option<()> {
     if !sys::file_may_reach(at + bytes.len() as u64) {
         return None;
     }
-    (rustix::io::pwrite(sys::borrow(file), bytes, at).ok()? == bytes.len()).then_some(())
+    files::write_at(sys::borrow(file), at, bytes)
 }
 
 fn read_at<T: FromBytes + IntoBytes + KnownLayout>(file: RawFd, at: u64) -> Option<T> {
     let mut value = T::new_zeroed();
-    let n = rustix::io::pread(sys::borrow(file), value.as_mut_bytes(), at).ok()?;
-    (n == size_of::<T>()).then_some(value)
+    small_file::read_exactly(sys::borrow(file), at, value.as_mut_bytes())?;
+    Some(value)
 }
 
 fn items(list: RawFd, count: u32) -> impl Iterator<Item = Item> {

@@ -13,13 +13,12 @@ use core::ffi::CStr;
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::failure::Failure;
-use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::descriptors::{self, Entry};
 use crate::given::Strings;
 use crate::host::{image, loaded};
 use crate::sync::stack;
-use crate::sys::{descriptor, identity};
+use crate::sys::{descriptor, files, files::For, identity};
 use crate::{libdir, socket, sys};
 
 /// Scripts whose interpreter is a script again, at most.
@@ -73,8 +72,7 @@ fn judge_here(program: Program<'_>, environment: Strings<'_>) -> Verdict {
         sys::discard(file);
         return Verdict::With;
     }
-    let regular = rustix::fs::fstat(&file)
-        .is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file());
+    let regular = files::status_of(&file).is_ok_and(|s| s.is_regular());
     sys::discard(file);
     if regular { Verdict::Without } else { Verdict::Fails }
 }
@@ -98,8 +96,7 @@ fn preloads(environment: Strings<'_>) -> bool {
             return false;
         }
     }
-    let there = rustix::fs::access(own, rustix::fs::Access::READ_OK).is_ok();
-    there
+    files::may_read(own)
         && (preload.is_some_and(|list| names(list, own.to_bytes()))
             || for_all_programs(own.to_bytes()))
 }
@@ -118,15 +115,8 @@ fn names(list: &[u8], name: &[u8]) -> bool {
 
 fn for_all_programs(name: &[u8]) -> bool {
     let mut text = [0; 4096];
-    let Ok(file) = rustix::fs::openat(
-        rustix::fs::CWD,
-        c"/etc/ld.so.preload",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) else {
-        return false;
-    };
-    let n = rustix::io::pread(&file, &mut text[..], 0).unwrap_or(0);
+    let Ok(file) = files::open(c"/etc/ld.so.preload", For::Reading) else { return false };
+    let n = files::read_at(&file, 0, &mut text).unwrap_or(0);
     sys::discard(file);
     text.get(..n).is_some_and(|list| names(list, name))
 }
@@ -144,8 +134,7 @@ fn open(program: Program<'_>) -> Result<OwnedFd, Failure> {
 }
 
 fn open_path(path: &CStr) -> Result<OwnedFd, Failure> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty())?)
+    files::open(path, For::ReadingAtOnce)
 }
 
 /// The first file of the name in `PATH` that may be executed.
@@ -154,16 +143,7 @@ fn open_name(name: &[u8]) -> Result<OwnedFd, Failure> {
     let mut space = [0; PATH];
     for directory in search.split(|c| *c == b':') {
         let path = join(&mut space, directory, name).ok_or(Failure::Invalid)?;
-        if rustix::fs::accessat(
-            rustix::fs::CWD,
-            path,
-            rustix::fs::Access::EXEC_OK,
-            AtFlags::EACCESS,
-        )
-        .is_ok()
-            && rustix::fs::stat(path)
-                .is_ok_and(|s| rustix::fs::FileType::from_raw_mode(s.st_mode).is_file())
-        {
+        if files::may_execute(path) && files::status(path).is_ok_and(|s| s.is_regular()) {
             return open_path(path);
         }
     }
@@ -207,16 +187,13 @@ fn leaves_a_device_connection() -> bool {
 
 /// Whether executing it changes neither user nor group nor capabilities.
 fn unmarked(file: &OwnedFd) -> bool {
-    let Ok(status) = rustix::fs::fstat(file) else { return false };
-    let marked = status.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
-    let mut value = [0u8; 64];
-    !marked && rustix::fs::fgetxattr(file, c"security.capability", &mut value[..]).is_err()
+    files::status_of(file).is_ok_and(|s| !s.changes_user()) && !files::gives_capabilities(file)
 }
 
 /// `#!` and a path.
 fn interpreter_loads(file: &OwnedFd, depth: usize) -> bool {
     let mut line = [0; 256];
-    let Ok(n) = rustix::io::pread(file, &mut line[..], 0) else { return false };
+    let Ok(n) = files::read_at(file, 0, &mut line) else { return false };
     let Some(text) = line.get(..n).and_then(|l| l.strip_prefix(b"#!")) else { return false };
     let text = text.split(|c| *c == b'\n').next().unwrap_or_default();
     let Some(path) = text.split(|c| matches!(c, b' ' | b'\t')).find(|word| !word.is_empty()) else {

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use crate::channel::guard::RecvGuard;
 use crate::channel::room::follow_up;
 use crate::failure::Failure;
-use crate::sys::{self, descriptor};
+use crate::sys::{self, descriptor, files};
 
 /// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
 const PIPE_BUF: usize = 4096;
@@ -28,12 +28,10 @@ impl Pipe {
     /// waited for where the call says so and the pipe's own flags do, too.
     #[must_use]
     pub fn of(fd: RawFd, access: i32, waits: bool) -> Option<Self> {
-        let pipe = sys::borrow(fd);
-        let mode = rustix::fs::fstat(pipe).ok()?.st_mode;
+        let is_pipe = files::status_of(sys::borrow(fd)).ok()?.is_pipe();
         let flags = descriptor::modes(fd).ok()?;
         let open = flags.bits() as i32 & libc::O_ACCMODE;
-        let usable =
-            mode & libc::S_IFMT == libc::S_IFIFO && (open == access || open == libc::O_RDWR);
+        let usable = is_pipe && (open == access || open == libc::O_RDWR);
         usable.then(|| Self { fd, waits: waits && !flags.contains(rustix::fs::OFlags::NONBLOCK) })
     }
 

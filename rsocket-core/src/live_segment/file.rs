@@ -7,11 +7,10 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
-
 use super::layout::{self, CHUNK_BYTES, HEAD_BYTES, PLACES, SUFFIX, head};
 use super::{Chunk, File, Head};
 use crate::environment::variable;
+use crate::sys::files::{self, For};
 use crate::sys::text::Text;
 use crate::sys::{self, clock, discard, identity, mapped};
 
@@ -50,11 +49,7 @@ pub(super) fn create() -> Option<&'static File> {
 
 /// Whether a directory that a variable names is one that nobody but this user can have prepared.
 fn is_own(directory: &[u8], uid: u32) -> bool {
-    directory.starts_with(b"/") && rustix::fs::stat(directory).is_ok_and(|st| is_private(&st, uid))
-}
-
-fn is_private(status: &rustix::fs::Stat, uid: u32) -> bool {
-    status.st_uid == uid && status.st_mode & 0o077 == 0
+    directory.starts_with(b"/") && files::status(directory).is_ok_and(|st| st.is_private_to(uid))
 }
 
 /// Makes the file in a directory of the user's own, making that too if need be. `None` where
@@ -64,10 +59,9 @@ fn in_directory(mut path: Path, uid: u32) -> Option<OwnedFd> {
         return None;
     }
     // Whatever stands there is looked at below.
-    let _ = rustix::fs::mkdirat(CWD, path.as_bytes(), Mode::RWXU);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = rustix::fs::openat(CWD, path.as_bytes(), flags, Mode::empty()).ok()?;
-    let ours = rustix::fs::fstat(&dir).is_ok_and(|st| is_private(&st, uid));
+    let _ = files::make_directory(path.as_bytes());
+    let dir = files::open(path.as_bytes(), For::OwnListing).ok()?;
+    let ours = files::status_of(&dir).is_ok_and(|st| st.is_private_to(uid));
     let file = if ours { in_own_directory(&dir, &mut path) } else { None };
     discard(dir);
     file
@@ -77,18 +71,17 @@ fn in_own_directory(dir: &OwnedFd, path: &mut Path) -> Option<OwnedFd> {
     let mut name = Text::<32>::new();
     let _ = write!(name, "{}{SUFFIX}", sys::pid());
     // One of this name belongs to a process that has gone, or to what this one was before an exec.
-    let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
+    let _ = files::remove_in(dir, name.as_bytes());
     path.push(b"/");
     path.push(name.as_bytes());
     if path.cut {
         return None;
     }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name.as_bytes(), flags, Mode::RUSR | Mode::WUSR).ok()?;
+    let file = files::open_in(dir, name.as_bytes(), For::New).ok()?;
     let room = reserve(&file, 0, HEAD_BYTES + CHUNK_BYTES);
-    let inode = rustix::fs::fstat(&file).map(|st| st.st_ino);
+    let inode = files::status_of(&file).map(|st| st.inode());
     let (true, Ok(inode)) = (room, inode) else {
-        let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
+        let _ = files::remove_in(dir, name.as_bytes());
         discard(file);
         return None;
     };
@@ -103,8 +96,7 @@ fn in_own_directory(dir: &OwnedFd, path: &mut Path) -> Option<OwnedFd> {
 
 /// All blocks now: a file system that fills up later must not be a SIGBUS.
 fn reserve(file: &OwnedFd, offset: usize, len: usize) -> bool {
-    sys::file_may_reach((offset + len) as u64)
-        && rustix::fs::fallocate(file, FallocateFlags::empty(), offset as u64, len as u64).is_ok()
+    sys::file_may_reach((offset + len) as u64) && files::reserve(file, offset as u64, len as u64)
 }
 
 /// Writes who we are; the word by which readers know the file comes last.
@@ -144,9 +136,8 @@ fn path(out: &mut [u8; PATH_MAX]) -> Option<&[u8]> {
 /// Makes the file longer by a chunk and maps that.
 pub(super) fn more(chunk: usize) -> Option<&'static Chunk> {
     let mut bytes = [0; PATH_MAX];
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::openat(CWD, path(&mut bytes)?, flags, Mode::empty()).ok()?;
-    let same = rustix::fs::fstat(&file).is_ok_and(|st| st.st_ino == INODE.load(Ordering::Relaxed));
+    let file = files::open(path(&mut bytes)?, For::OwnChange).ok()?;
+    let same = files::status_of(&file).is_ok_and(|st| st.inode() == INODE.load(Ordering::Relaxed));
     let offset = HEAD_BYTES + chunk * CHUNK_BYTES;
     let at = if same && reserve(&file, offset, CHUNK_BYTES) {
         mapped::of_file(&file, offset).ok()
@@ -161,6 +152,6 @@ pub(super) fn more(chunk: usize) -> Option<&'static Chunk> {
 pub(super) fn remove() {
     let mut bytes = [0; PATH_MAX];
     if let Some(path) = path(&mut bytes) {
-        let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
+        let _ = files::remove(path);
     }
 }

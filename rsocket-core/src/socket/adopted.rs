@@ -7,10 +7,9 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::os::fd::RawFd;
-
-use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use std::os::fd::{AsFd, RawFd};
 
 use super::{inq, life, low_water, options, stamps};
 use crate::attach::{phase, reach};
@@ -20,6 +19,7 @@ use crate::handover::fds_in_flight;
 use crate::host::kernel;
 use crate::reason::Reason;
 use crate::sync::stack;
+use crate::sys::files::{self, For};
 use crate::{stats, sys};
 
 /// What a TCP socket is that came in a message; see [`fds_in_flight::receive`].
@@ -120,21 +120,16 @@ pub fn each_socket(f: impl FnMut(RawFd)) {
 }
 
 fn list_sockets(mut f: impl FnMut(RawFd)) {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::openat(rustix::fs::CWD, c"/proc/self/fd", flags, Mode::empty())
-    else {
-        return;
-    };
+    let Ok(directory) = files::open(c"/proc/self/fd", For::Listing) else { return };
     let mut space = [core::mem::MaybeUninit::uninit(); 2048];
-    let mut entries = RawDir::new(&directory, &mut space);
-    while let Some(Ok(entry)) = entries.next() {
-        let number = entry.file_name().to_str().ok().and_then(|name| name.parse::<RawFd>().ok());
+    files::each_entry(directory.as_fd(), &mut space, |name, _| {
+        let number = name.to_str().ok().and_then(|name| name.parse::<RawFd>().ok());
         if let Some(fd) = number
-            && rustix::fs::fstat(sys::borrow(fd))
-                .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Socket)
+            && files::status_of(sys::borrow(fd)).is_ok_and(|s| s.is_socket())
         {
             f(fd);
         }
-    }
+        ControlFlow::Continue(())
+    });
     sys::discard(directory);
 }

@@ -11,7 +11,7 @@ use super::{send, send_file};
 use crate::conn::slot::SlotId;
 use crate::failure::Failure;
 use crate::sync::stack;
-use crate::sys;
+use crate::sys::files;
 use crate::sys::vectors::one;
 
 /// How much is read from the file at a time.
@@ -42,11 +42,10 @@ pub fn to_device(
     at: Option<u64>,
     length: usize,
 ) -> Result<usize, Failure> {
-    let source = sys::borrow(file);
     let start = match at {
         Some(position) => position,
         // A pipe or a socket has no position; the kernel says EINVAL there.
-        None => rustix::fs::tell(source).map_err(|_| Failure::Invalid)?,
+        None => files::position(file).map_err(|_| Failure::Invalid)?,
     };
     // Not on the stack, and without a destructor: the send may sleep, and be cancelled.
     let Some(room) = stack::lend() else { return Err(Failure::NoMemory) };
@@ -57,8 +56,7 @@ pub fn to_device(
     if at.is_none()
         && let Ok(moved @ 1..) = result
     {
-        let end = rustix::fs::SeekFrom::Start(start.saturating_add(moved as u64));
-        rustix::fs::seek(source, end)?;
+        files::move_to(file, start.saturating_add(moved as u64))?;
     }
     result
 }
@@ -121,14 +119,9 @@ fn through(
 ) -> Result<Step, Failure> {
     let want = left.min(PIECE);
     let Some(room) = piece.get_mut(..want) else { return Ok(Step::Last(0)) };
-    let got = match rustix::io::pread(sys::borrow(from.file), room, from.start) {
-        Ok((bytes, _)) => bytes.len(),
-        Err(e) => {
-            return Err(match e.into() {
-                Failure::NoPositions => Failure::Invalid,
-                e => e,
-            });
-        }
+    let got = match files::fill_at(from.file, from.start, room) {
+        Err(Failure::NoPositions) => return Err(Failure::Invalid),
+        filled => filled?,
     };
     if got == 0 {
         return Ok(Step::Last(0));

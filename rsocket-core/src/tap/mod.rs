@@ -23,7 +23,7 @@ use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::log::open_append;
 use crate::sync::published::Published;
 use crate::sys::mapped::{self, Words};
-use crate::sys::{self, clock, sandbox};
+use crate::sys::{self, clock, files, sandbox};
 use pcapng::{Segment, tcp};
 
 /// Bytes of a stream in one segment; IPv4 ends at 65 535.
@@ -71,7 +71,7 @@ pub fn open<'a>(env: impl Fn(&CStr) -> Option<&'a CStr>) -> bool {
             }
             let opening = pcapng::opening();
             if sys::may_append(sys::borrow(fd), opening.get().len()) {
-                let _ = rustix::io::write(sys::borrow(fd), opening.get());
+                let _ = files::write(sys::borrow(fd), opening.get());
             }
             true
         }
@@ -231,12 +231,12 @@ fn write(stream: &Stream, received: bool, flags: u8, pieces: &[libc::iovec], len
     let fd = FD.load(Ordering::Relaxed);
     let done = if fd >= 0 && sys::may_append(sys::borrow(fd), whole) {
         // SAFETY: the pieces are the program's, readable as it vouched by its own call, and two
-        // buffers of ours. A raw system call: libc's writev is a hook of ours.
-        unsafe { libc::syscall(libc::SYS_writev, fd, all.as_ptr(), count) }
+        // buffers of ours.
+        unsafe { files::write_pieces(fd, all.get(..count).unwrap_or_default()) }.ok()
     } else {
-        -1
+        None
     };
-    if usize::try_from(done) != Ok(whole)
+    if done != Some(whole)
         && fd >= 0
         && FD.compare_exchange(fd, -1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     {

@@ -11,10 +11,11 @@
 )]
 
 use core::mem::MaybeUninit;
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::fs::FileType;
 
 use super::names::Name;
 use super::place;
@@ -22,6 +23,7 @@ use crate::failure::Failure;
 use crate::host::raw;
 use crate::stats::{self, Counter};
 use crate::sys;
+use crate::sys::files::{self, For};
 
 /// Names that one look goes through.
 const MOST: u32 = 2048;
@@ -111,8 +113,7 @@ pub fn look(stamp: u32, port: u16, others: bool) -> Result<Option<Looked>, Failu
         return Ok(None);
     }
     let place = place::directory().ok_or(Failure::Invalid)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(place, c".", flags, Mode::empty())?;
+    let directory = files::open_in(place, c".", For::Listing)?;
     let mut choice = Choice::new(stamp, port, others);
     let seen = each_name(&directory, raw::random()?, |name, chance| choice.weigh(name, chance));
     sys::discard(directory);
@@ -124,21 +125,18 @@ pub fn look(stamp: u32, port: u16, others: bool) -> Result<Option<Looked>, Failu
 /// Calls `f` with each name of our kind, and a number that is another one each time.
 fn each_name(directory: &OwnedFd, seed: u64, mut f: impl FnMut(Name, u64)) -> u32 {
     let mut space = [MaybeUninit::uninit(); 16 << 10];
-    let mut entries = RawDir::new(directory.as_fd(), &mut space);
     let (mut seen, mut chance) = (0, seed);
-    while seen < MOST
-        && let Some(Ok(entry)) = entries.next()
-    {
+    files::each_entry(directory.as_fd(), &mut space, |name, kind| {
         seen += 1;
-        if !matches!(entry.file_type(), FileType::Socket | FileType::Unknown) {
-            continue;
-        }
-        if let Some(name) = Name::parse(entry.file_name().to_bytes()) {
+        if matches!(kind, FileType::Socket | FileType::Unknown)
+            && let Some(name) = Name::parse(name.to_bytes())
+        {
             // Knuth's, of the upper half of which the choice is made.
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             f(name, chance >> 33);
         }
-    }
+        if seen < MOST { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
     seen
 }
 

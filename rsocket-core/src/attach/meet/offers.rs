@@ -15,12 +15,12 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::names::Name;
 use super::place::{self, Path};
 use crate::failure::Failure;
+use crate::sys::files::{self, For};
 use crate::sys::settle::Settle;
 use crate::sys::{self, clock, identity};
 
@@ -94,13 +94,11 @@ fn bind(socket: &OwnedFd, name: &[u8]) -> Result<(), Failure> {
 /// The file itself, whatever else may have come to have its name.
 fn file(name: &[u8]) -> Result<OwnedFd, Failure> {
     let directory = place::directory().ok_or(Failure::Invalid)?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
+    files::open_in(directory, name, For::Place)
 }
 
 fn is_socket(file: &OwnedFd) -> bool {
-    rustix::fs::fstat(file)
-        .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Socket && s.st_nlink == 1)
+    files::status_of(file).is_ok_and(|s| s.is_socket() && s.links() == 1)
 }
 
 /// `/proc/self/fd/` and the number: a way to a file that no name can lead astray.
@@ -115,12 +113,11 @@ fn link_to<'a>(file: &OwnedFd, buffer: &'a mut [u8; 32]) -> Option<&'a [u8]> {
 /// Lets everybody call at what we have just bound. Where that cannot be said, our own user can.
 fn open_to_all(name: &[u8]) -> Result<(), Failure> {
     let file = file(name)?;
-    let own = rustix::fs::fstat(&file).is_ok_and(|s| s.st_uid == identity::user());
+    let own = files::status_of(&file).is_ok_and(|s| s.owner() == identity::user());
     if own && is_socket(&file) {
         let mut buffer = [0; 32];
         if let Some(link) = link_to(&file, &mut buffer) {
-            let mode = Mode::from_raw_mode(MODE);
-            let _ = rustix::fs::chmodat(rustix::fs::CWD, link, mode, AtFlags::empty());
+            let _ = files::permit(link, MODE);
         }
     }
     sys::discard(file);
@@ -129,7 +126,7 @@ fn open_to_all(name: &[u8]) -> Result<(), Failure> {
 
 fn unlink(name: &[u8]) {
     if let Some(directory) = place::directory() {
-        let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+        let _ = files::remove_in(directory, name);
     }
 }
 
@@ -140,7 +137,7 @@ fn unlink_bound(socket: &OwnedFd) {
     if let Some(path) = address.and_then(|a| SocketAddrUnix::try_from(a).ok())
         && let Some(path) = path.path_bytes()
     {
-        let _ = rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::empty());
+        let _ = files::remove(path);
     }
 }
 
@@ -254,12 +251,8 @@ const FORGOTTEN_SECONDS: u64 = 30;
 /// Seconds since the file was made.
 fn age(name: &[u8]) -> Option<u64> {
     let directory = place::directory()?;
-    let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    if FileType::from_raw_mode(status.st_mode) != FileType::Socket {
-        return None;
-    }
-    let made = u64::try_from(status.st_ctime).ok()?;
-    (clock::since_epoch() / 1_000_000_000).checked_sub(made)
+    let status = files::status_in(directory, name).ok().filter(|s| s.is_socket())?;
+    (clock::since_epoch() / 1_000_000_000).checked_sub(status.changed())
 }
 
 /// Takes away a name at which nobody was found ([`Called::Nobody`]), if it is old enough; whether

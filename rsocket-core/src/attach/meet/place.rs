@@ -16,9 +16,8 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::io::Write;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-use rustix::fs::{FileType, Mode, OFlags};
-
 use crate::sys;
+use crate::sys::files::{self, For};
 
 /// Where administrators put it.
 pub const DEFAULT: &str = "/run/rsocket/meet";
@@ -93,11 +92,8 @@ fn open(path: &[u8]) -> Option<OwnedFd> {
     if path.first() != Some(&b'/') || path.len() > LONGEST {
         return None;
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()).ok()?;
-    let is_one = rustix::fs::fstat(&directory)
-        .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory);
-    if is_one {
+    let directory = files::open(path, For::DirectoryPlace).ok()?;
+    if files::status_of(&directory).is_ok_and(|s| s.is_directory()) {
         return Some(directory);
     }
     sys::discard(directory);

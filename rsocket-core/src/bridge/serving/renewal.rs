@@ -10,7 +10,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::epoll;
-use rustix::fs::{Mode, OFlags};
 
 use crate::attach::remote;
 use crate::bridge::connection::Connection;
@@ -19,6 +18,7 @@ use crate::bridge::table::{self, Bridge};
 use crate::device::rdma::{self, CmId};
 use crate::failure::Failure;
 use crate::sys;
+use crate::sys::files::{self, For};
 
 /// What the manager says to a process that has changed its credentials.
 pub(super) const OUTDATED: Failure = Failure::Denied;
@@ -83,9 +83,7 @@ impl Service {
     /// it. The number stays taken, by something that nothing can be written to: a thread may be
     /// about to use it.
     fn close_channel(&self) {
-        let nothing =
-            rustix::fs::openat(rustix::fs::CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        if let Ok(nothing) = nothing {
+        if let Ok(nothing) = files::open("/", For::Place) {
             let _ = sys::put_at(nothing, self.channel.fd(), true);
         }
     }

@@ -10,7 +10,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::mem::MaybeUninit;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::RawFd;
 
 use libc::epoll_event;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -20,6 +20,7 @@ use crate::given::Places;
 use crate::host::loaded;
 use crate::readiness::source::Events;
 use crate::sync::stack;
+use crate::sys::files::{self, For};
 use crate::sys::{self, sandbox};
 
 /// Serials below this bit.
@@ -91,18 +92,13 @@ fn reads_as_disarmed(set: RawFd, fd: RawFd) -> bool {
         return false;
     }
     let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else { return false };
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty())
-    else {
-        return false;
-    };
-    let file = file.into_raw_fd();
+    let Ok(file) = files::open(path, For::Reading) else { return false };
     let mut text = [0_u8; 4096];
     let mut kept = 0;
     let mut found = false;
     for _ in 0..MOST_READS {
         let Some(room) = text.get_mut(kept..) else { break };
-        let Ok(n @ 1..) = rustix::io::read(sys::borrow(file), room) else { break };
+        let Ok(n @ 1..) = files::read(&file, room) else { break };
         let filled = text.get(..kept + n).unwrap_or_default();
         let whole = filled.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let lines = filled.get(..whole).unwrap_or_default().split(|b| *b == b'\n');
@@ -113,9 +109,7 @@ fn reads_as_disarmed(set: RawFd, fd: RawFd) -> bool {
         kept = filled.len() - whole;
         text.copy_within(whole..whole + kept, 0);
     }
-    // The C library's close is hooked; the number has never been private, and forgetting it is
-    // harmless.
-    sys::close_private(file);
+    sys::discard(file);
     found
 }
 
