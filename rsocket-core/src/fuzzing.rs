@@ -11,6 +11,7 @@
     reason = "a fuzzer is told by a panic"
 )]
 
+use core::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::bridge::{loopback, own_window};
@@ -19,7 +20,7 @@ use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
 use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
 use crate::failure::Failure;
-use crate::socket;
+use crate::{socket, sys};
 
 /// Bytes of a window: what the peer can write.
 pub const WINDOW: usize = layout::WINDOW_LEN;
@@ -44,9 +45,7 @@ impl Victim {
     /// One that has exchanged nothing yet.
     #[must_use]
     pub fn new() -> Self {
-        use rustix::net::{AddressFamily, SocketType, socket};
-        let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        rustix::io::ioctl_fionbio(&fd, true).unwrap();
+        let fd = sys::sockets::stream_for(&(Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let tie = loopback::tie(fd.as_raw_fd()).unwrap();
         let id = fork_group::take(0, fd.as_raw_fd()).unwrap();
         let (claim, port) = own_window::window().unwrap();

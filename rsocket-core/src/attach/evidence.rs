@@ -11,11 +11,9 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use core::net::{SocketAddr, SocketAddrV6};
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
-
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::meet::pake::Side;
 use super::proof::Proof;
@@ -32,7 +30,7 @@ use crate::host::trial;
 use crate::host::tuple::Tuple;
 use crate::reason::{Reason, not_asked};
 use crate::seqpacket::Channel;
-use crate::sys::{self, identity};
+use crate::sys::{identity, sockets};
 
 /// Where the other end of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,20 +83,11 @@ fn is_address_here(tuple: &Tuple) -> bool {
         return true;
     }
     let [a, b, c, d, ..] = tuple.remote.addr;
-    let family = if tuple.family == 4 { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, flags, None) else {
-        return false;
+    let address = match tuple.family {
+        4 => SocketAddr::from(([a, b, c, d], 0)),
+        _ => SocketAddrV6::new(tuple.remote.addr.into(), 0, 0, tuple.scope).into(),
     };
-    let bound = match tuple.family {
-        4 => rustix::net::bind(&socket, &SocketAddrV4::new([a, b, c, d].into(), 0)),
-        _ => {
-            let address = Ipv6Addr::from(tuple.remote.addr);
-            rustix::net::bind(&socket, &SocketAddrV6::new(address, 0, 0, tuple.scope))
-        }
-    };
-    sys::discard(socket);
-    bound.is_ok()
+    sockets::can_have(&address).is_ok()
 }
 
 /// Whether this end knows enough of its handshake.

@@ -19,13 +19,13 @@
 
 use std::os::fd::{OwnedFd, RawFd};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 
 use super::hello::LAYOUT_VERSION;
 use crate::failure::Failure;
 use crate::host::tuple::{TUPLE_BYTES, Tuple};
-use crate::seqpacket::Channel;
-use crate::sys::{self, discard};
+use crate::seqpacket::{self, Channel};
+use crate::sys::{self, discard, sockets};
 
 /// Those who may have knocked and not been picked up: the one who is meant, and some strangers.
 const QUEUE: i32 = 4;
@@ -54,18 +54,13 @@ fn address(connecting: &Tuple) -> Result<SocketAddrUnix, Failure> {
     Ok(SocketAddrUnix::new_abstract_name(&name(connecting))?)
 }
 
-fn socket() -> Result<OwnedFd, Failure> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
 /// Passes the error on and closes the socket that it concerns.
-fn or_discard(result: rustix::io::Result<()>, socket: OwnedFd) -> Result<OwnedFd, Failure> {
+fn or_discard(result: Result<(), Failure>, socket: OwnedFd) -> Result<OwnedFd, Failure> {
     match result {
         Ok(()) => Ok(socket),
         Err(e) => {
             discard(socket);
-            Err(e.into())
+            Err(e)
         }
     }
 }
@@ -86,9 +81,8 @@ impl Offer {
     /// squatter); `EMFILE` and the like.
     pub fn open(tuple: &Tuple) -> Result<Self, Failure> {
         let address = address(tuple)?;
-        let socket = socket()?;
-        let ready =
-            rustix::net::bind(&socket, &address).and_then(|()| rustix::net::listen(&socket, QUEUE));
+        let socket = seqpacket::socket()?;
+        let ready = sockets::listen_at(&socket, &address, QUEUE);
         let fd = sys::make_private(or_discard(ready, socket)?)?;
         Ok(Self { fd })
     }
@@ -99,8 +93,7 @@ impl Offer {
     /// # Errors
     /// Those of `accept4`.
     pub fn pick_up(&self) -> Result<Option<Channel>, Failure> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(sys::borrow(self.fd), flags).map_err(Failure::from) {
+        match sockets::accept(sys::borrow(self.fd)) {
             Ok(fd) => Ok(Some(Channel { fd: sys::make_private(fd)? })),
             // What Linux's accept returns for "nobody", or "he has gone away again".
             Err(Failure::Blocked | Failure::Aborted | Failure::Interrupted) => Ok(None),
@@ -123,8 +116,8 @@ impl Offer {
 /// forbids it; `EMFILE` and the like.
 pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Failure> {
     let address = address(&tuple.reversed())?;
-    let socket = socket()?;
-    match or_discard(rustix::net::connect(&socket, &address), socket) {
+    let socket = seqpacket::socket()?;
+    match or_discard(sockets::connect(&socket, &address), socket) {
         Ok(socket) => Ok(Some(Channel { fd: sys::make_private(socket)? })),
         Err(Failure::Refused) => Ok(None),
         Err(e) => Err(e),
@@ -138,8 +131,8 @@ pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Failure> {
 /// As [`knock`].
 pub fn knock_ready(tuple: &Tuple) -> Result<Option<Channel>, Failure> {
     let address = address(&tuple.reversed())?;
-    let fd = sys::make_private(socket()?)?;
-    match rustix::net::connect(sys::borrow(fd), &address).map_err(Failure::from) {
+    let fd = sys::make_private(seqpacket::socket()?)?;
+    match sockets::connect(sys::borrow(fd), &address) {
         Ok(()) => Ok(Some(Channel { fd })),
         Err(e) => {
             sys::close_private(fd);

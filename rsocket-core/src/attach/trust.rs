@@ -18,9 +18,8 @@
 )]
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::failure::Failure;
@@ -28,14 +27,12 @@ use crate::host::tuple::Tuple;
 use crate::host::{tcp_state as state, trial};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
-use crate::sys::{self, files, identity};
+use crate::sys::{self, files, identity, sock_diag, sockets};
 
 /// Whether the fd is a TCP socket and not something that looks like one (MPTCP, SCTP, SMC).
 #[must_use]
 pub fn is_tcp(fd: RawFd) -> bool {
-    let fd = sys::borrow(fd);
-    rustix::net::sockopt::socket_type(fd) == Ok(SocketType::STREAM)
-        && rustix::net::sockopt::socket_protocol(fd) == Ok(Some(rustix::net::ipproto::TCP))
+    sockets::is_tcp(sys::borrow(fd))
 }
 
 /// What the kernel says about a socket of this host.
@@ -265,33 +262,12 @@ fn look_up_here<R>(
     if trial::netlink_kills() {
         return Err(Failure::WrongFamily);
     }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let protocol = Some(netlink::SOCK_DIAG);
-    let socket =
-        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    let socket = sock_diag::open()?;
     let here = of.and_then(|_| sys::network_namespace(socket.as_raw_fd()));
-    let result = if here == of { ask(&socket, request, read) } else { Err(ELSEWHERE) };
+    let result =
+        if here == of { sock_diag::ask(&socket, request.as_bytes(), read) } else { Err(ELSEWHERE) };
     sys::discard(socket);
     result
-}
-
-fn ask<R>(
-    socket: &OwnedFd,
-    request: &Request,
-    read: impl FnOnce(&[u8]) -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    let kernel = netlink::SocketAddrNetlink::new(0, 0);
-    rustix::net::sendto(socket, request.as_bytes(), SendFlags::NOSIGNAL, &kernel)?;
-    // The kernel has answered before sendto came back. Messages from anybody else are not answers.
-    for _ in 0..4 {
-        let mut buf = [0u8; 1024];
-        let (_, len, from) = rustix::net::recvfrom(socket, &mut buf[..], RecvFlags::DONTWAIT)?;
-        let from = from.and_then(|a| netlink::SocketAddrNetlink::try_from(a).ok());
-        if from.is_some_and(|a| a.pid() == 0) {
-            return read(buf.get(..len).unwrap_or(&buf));
-        }
-    }
-    Err(Failure::Blocked)
 }
 
 /// Inode and cookie of a socket of ours, in the form in which [`find`] gives them to others.
@@ -300,7 +276,7 @@ fn ask<R>(
 /// `EBADF` and `ENOTSOCK` for what is no socket.
 pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Failure> {
     let fd = sys::borrow(fd);
-    let cookie = rustix::net::sockopt::socket_cookie(fd.as_fd())?;
+    let cookie = sockets::cookie(fd)?;
     // sock_diag has 32 bits for the inode, and the kernel's socket inodes fit.
     let inode = files::status_of(fd)?.inode() as u32;
     Ok((inode, cookie))

@@ -22,12 +22,12 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{OwnedFd, RawFd};
 
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::Shutdown;
 
 use super::loopback;
 use crate::failure::Failure;
 use crate::sync::lock::{Holding, OwnedLock};
-use crate::sys;
+use crate::sys::{self, sockets};
 
 /// One bit for each descriptor number that is an end. Relaxed: changed under [`LOCK`], read by a
 /// child that was made under it.
@@ -92,7 +92,7 @@ fn give_up(fd: RawFd) {
 /// ways). Gives the descriptor up.
 pub fn close(fd: RawFd) {
     loopback::resets_at_close(fd, false);
-    let _ = shutdown(sys::borrow(fd), Shutdown::Both);
+    let _ = sockets::shut(sys::borrow(fd), Shutdown::Both);
     give_up(fd);
 }
 

@@ -13,13 +13,11 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use rustix::net::sockopt;
-
 use crate::channel::link;
 use crate::conn::fork_group::{self, ForkGroup};
 use crate::conn::guest::Place;
 use crate::sync::living;
-use crate::sys;
+use crate::sys::{self, sockets};
 
 /// What a [`Place`] is. Anything else is the process that is at it.
 const FREE: u32 = 0;
@@ -225,9 +223,9 @@ pub fn forget(record: u32, window: u32) {
 /// more. Of several that share an address (`SO_REUSEPORT`) nobody knows who waits where.
 pub fn unlisten(fd: RawFd) {
     let fd = sys::borrow(fd);
-    let own = rustix::net::getsockname(fd).ok().and_then(|a| SocketAddr::try_from(a).ok());
+    let own = sockets::own_name(fd).ok();
     let Some((ip, port)) = own.as_ref().map(unmapped) else { return };
-    if sockopt::socket_reuseport(fd).unwrap_or(true) {
+    if sockets::reuses_port(fd).unwrap_or(true) {
         return;
     }
     let there = |p: &&Place| {

@@ -12,18 +12,14 @@
 )]
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use rustix::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, bind, connect, getpeername,
-    getsockname, listen, shutdown, socket_with, sockopt,
-};
+use rustix::net::{AddressFamily, Shutdown};
 
 use crate::failure::Failure;
+use crate::host::events::Events;
 use crate::host::kernel;
-use crate::sys;
-
-const OURS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+use crate::sys::{self, sockets};
 
 /// The loopback addresses that a socket of this family can use, best first. An IPv6 socket may be
 /// able to use either.
@@ -36,15 +32,6 @@ fn loopbacks(family: AddressFamily) -> impl Iterator<Item = SocketAddr> {
     core::iter::once(first).chain(second)
 }
 
-/// The family of a socket.
-fn family(fd: BorrowedFd<'_>) -> Result<AddressFamily, Failure> {
-    Ok(sockopt::socket_domain(fd)?)
-}
-
-fn own_address(fd: impl AsFd) -> Result<SocketAddr, Failure> {
-    SocketAddr::try_from(getsockname(fd)?).map_err(|_| Failure::Invalid)
-}
-
 /// Connects the program's socket `fd` to a new one of ours, on the loopback interface, without
 /// blocking for longer than that takes in the kernel. Gives our end, non-blocking and
 /// close-on-exec.
@@ -54,7 +41,7 @@ fn own_address(fd: impl AsFd) -> Result<SocketAddr, Failure> {
 pub fn tie(fd: RawFd) -> Result<OwnedFd, Failure> {
     let program = sys::borrow(fd);
     let mut last = Failure::Invalid;
-    for at in loopbacks(family(program)?) {
+    for at in loopbacks(sockets::family(program)?) {
         match tie_at(program, at) {
             Ok(ours) => return Ok(ours),
             Err(e) => last = e,
@@ -64,38 +51,28 @@ pub fn tie(fd: RawFd) -> Result<OwnedFd, Failure> {
 }
 
 fn tie_at(program: BorrowedFd<'_>, at: SocketAddr) -> Result<OwnedFd, Failure> {
-    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let listener = socket_with(family, SocketType::STREAM, OURS, None)?;
-    bind(&listener, &at)?;
-    listen(&listener, 1)?;
-    let door = own_address(&listener)?;
-    match connect(program, &door).map_err(Failure::from) {
+    let listener = sockets::stream_for(&at)?;
+    sockets::listen_at(&listener, &at, 1)?;
+    let door = sockets::own_name(&listener)?;
+    match sockets::connect(program, &door) {
         // On the loopback interface the handshake is over when connect returns, even where it says
         // that it is still going on.
         Ok(()) | Err(Failure::UnderWay) => {}
         Err(e) => return Err(e),
     }
-    let own = own_address(program)?;
+    let own = sockets::own_name(program)?;
     // A stranger of this host may have been faster: only the program's socket is let in.
     for _ in 0..64 {
-        match accept_with(&listener, OURS).map_err(Failure::from) {
-            Ok(ours) if peer(&ours) == Some(own) => return Ok(ours),
+        match sockets::accept(&listener) {
+            Ok(ours) if sockets::peer_name(&ours) == Ok(own) => return Ok(ours),
             Ok(stranger) => sys::discard(stranger),
-            Err(Failure::Blocked) => wait_readable(&listener),
+            Err(Failure::Blocked) => {
+                let _ = kernel::poll_within(listener.as_raw_fd(), Events::IN, 20_000_000);
+            }
             Err(e) => return Err(e),
         }
     }
     Err(Failure::TimedOut)
-}
-
-fn wait_readable(fd: &OwnedFd) {
-    let mut polled = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
-    let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-    let _ = rustix::event::poll(&mut polled, Some(&limit));
-}
-
-fn peer(fd: &OwnedFd) -> Option<SocketAddr> {
-    SocketAddr::try_from(getpeername(fd).ok()??).ok()
 }
 
 /// Makes the program's unconnected socket listen where only this host can reach it; the address.
@@ -105,13 +82,13 @@ fn peer(fd: &OwnedFd) -> Option<SocketAddr> {
 pub fn listen_near(fd: RawFd, backlog: i32) -> Result<SocketAddr, Failure> {
     let program = sys::borrow(fd);
     let mut last = Failure::Invalid;
-    for at in loopbacks(family(program)?) {
-        match bind(program, &at) {
+    for at in loopbacks(sockets::family(program)?) {
+        match sockets::bind(program, &at) {
             Ok(()) => {
-                listen(program, backlog)?;
-                return own_address(program);
+                sockets::listen(program, backlog)?;
+                return sockets::own_name(program);
             }
-            Err(e) => last = e.into(),
+            Err(e) => last = e,
         }
     }
     Err(last)
@@ -131,14 +108,13 @@ impl Near {
     /// # Errors
     /// What the kernel says.
     pub fn open(door: &SocketAddr) -> Result<Self, Failure> {
-        let family = if door.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let fd = socket_with(family, SocketType::STREAM, OURS, None)?;
+        let fd = sockets::stream_for(door)?;
         let own: SocketAddr = match door.ip() {
             ip if ip.is_unspecified() => return Err(Failure::Invalid),
             ip => SocketAddr::new(ip, 0),
         };
-        bind(&fd, &own)?;
-        let address = own_address(&fd)?;
+        sockets::bind(&fd, &own)?;
+        let address = sockets::own_name(&fd)?;
         Ok(Self { fd, address })
     }
 
@@ -147,7 +123,7 @@ impl Near {
     /// # Errors
     /// Nobody listens there any more, or its accept queue is full.
     pub fn knock(self, door: &SocketAddr) -> Result<OwnedFd, Failure> {
-        match connect(&self.fd, door).map_err(Failure::from) {
+        match sockets::connect(&self.fd, door) {
             Ok(()) | Err(Failure::UnderWay) => Ok(self.fd),
             Err(e) => Err(e),
         }
@@ -156,13 +132,13 @@ impl Near {
 
 /// Whether a reset is what the kernel says when our end is closed, by whatever.
 pub fn resets_at_close(fd: RawFd, so: bool) {
-    let _ = sockopt::set_socket_linger(sys::borrow(fd), so.then_some(core::time::Duration::ZERO));
+    sockets::reset_at_close(sys::borrow(fd), so);
 }
 
 /// The peer sends no more: the program's socket sees FIN.
 pub fn say_fin(fd: RawFd) {
     resets_at_close(fd, false);
-    let _ = shutdown(sys::borrow(fd), Shutdown::Write);
+    let _ = sockets::shut(sys::borrow(fd), Shutdown::Write);
 }
 
 /// Dissolves a loopback connection by a reset. A program's socket can be connected anew then.
@@ -196,17 +172,15 @@ impl DoorWay {
     }
 
     fn open_at(at: SocketAddr) -> Result<Self, Failure> {
-        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let listener = socket_with(family, SocketType::STREAM, OURS, None)?;
-        bind(&listener, &at)?;
-        listen(&listener, 4)?;
-        let at = own_address(&listener)?;
+        let listener = sockets::stream_for(&at)?;
+        sockets::listen_at(&listener, &at, 4)?;
+        let at = sockets::own_name(&listener)?;
         Ok(Self { listener, at, waiting: None })
     }
 
     /// What the service thread hears of.
     pub fn fd(&self) -> RawFd {
-        std::os::fd::AsRawFd::as_raw_fd(&self.listener)
+        self.listener.as_raw_fd()
     }
 
     /// Whoever came from `expected`, if somebody did. Strangers are sent away, once it is known who
@@ -214,11 +188,11 @@ impl DoorWay {
     pub fn let_in(&mut self, expected: Option<SocketAddr>) -> Option<OwnedFd> {
         loop {
             if self.waiting.is_none() {
-                self.waiting = Some(accept_with(&self.listener, OURS).ok()?);
+                self.waiting = Some(sockets::accept(&self.listener).ok()?);
             }
             let expected = expected?;
             let came = self.waiting.take()?;
-            if peer(&came) == Some(expected) {
+            if sockets::peer_name(&came) == Ok(expected) {
                 return Some(came);
             }
             sys::discard(came);
@@ -238,15 +212,17 @@ impl DoorWay {
 /// What the kernel says: nobody is there any more.
 pub fn reach(fd: RawFd, door: &SocketAddr) -> Result<SocketAddr, Failure> {
     let program = sys::borrow(fd);
-    match connect(program, door).map_err(Failure::from) {
+    match sockets::connect(program, door) {
         // As in tie_at.
-        Ok(()) | Err(Failure::UnderWay) => own_address(program),
+        Ok(()) | Err(Failure::UnderWay) => sockets::own_name(program),
         Err(e) => Err(e),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{SocketFlags, SocketType, accept_with, connect, socket_with};
+
     use super::*;
 
     fn tcp(family: AddressFamily) -> OwnedFd {
@@ -257,12 +233,12 @@ mod tests {
     fn a_program_is_tied_to_us_in_both_families() {
         for family in [AddressFamily::INET, AddressFamily::INET6] {
             let program = tcp(family);
-            let Ok(ours) = tie(std::os::fd::AsRawFd::as_raw_fd(&program)) else {
+            let Ok(ours) = tie(program.as_raw_fd()) else {
                 assert_eq!(family, AddressFamily::INET6, "IPv4 loopback is everywhere");
                 continue;
             };
-            assert_eq!(peer(&ours), Some(own_address(&program).unwrap()));
-            say_fin(std::os::fd::AsRawFd::as_raw_fd(&ours));
+            assert_eq!(sockets::peer_name(&ours), sockets::own_name(&program));
+            say_fin(ours.as_raw_fd());
             let mut byte = [0];
             assert_eq!(rustix::io::read(&program, &mut byte), Ok(0));
         }
@@ -273,11 +249,11 @@ mod tests {
         for flags in [SocketFlags::CLOEXEC, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK] {
             // Both ends of a TCP connection, one of which the peer has reset.
             let listener = tcp(AddressFamily::INET);
-            let at = listen_near(std::os::fd::AsRawFd::as_raw_fd(&listener), 5).unwrap();
+            let at = listen_near(listener.as_raw_fd(), 5).unwrap();
             let far = tcp(AddressFamily::INET);
             connect(&far, &at).unwrap();
             let program = accept_with(&listener, flags).unwrap();
-            let fd = std::os::fd::AsRawFd::as_raw_fd(&program);
+            let fd = program.as_raw_fd();
             rustix::io::write(&program, b"unread").unwrap();
             drop(far);
             let mut door = DoorWay::open(false).unwrap();
@@ -300,12 +276,12 @@ mod tests {
     #[test]
     fn who_knocks_is_known_before() {
         let listener = tcp(AddressFamily::INET);
-        let door = listen_near(std::os::fd::AsRawFd::as_raw_fd(&listener), 5).unwrap();
+        let door = listen_near(listener.as_raw_fd(), 5).unwrap();
         let near = Near::open(&door).unwrap();
         let address = near.address;
         let ours = near.knock(&door).unwrap();
         let accepted = accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
-        assert_eq!(peer(&accepted), Some(address));
+        assert_eq!(sockets::peer_name(&accepted), Ok(address));
         drop(ours);
     }
 }

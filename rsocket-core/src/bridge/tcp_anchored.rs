@@ -29,7 +29,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::failure::Failure;
 use crate::host::interfaces;
 use crate::sync::stack;
-use crate::sys;
+use crate::sys::{self, sockets};
 
 /// How long a peer may take to answer, in nanoseconds.
 const ANSWER_NS: u64 = 5_000_000_000;
@@ -145,11 +145,7 @@ pub fn wait_for_peers(id: SlotId, fd: RawFd) {
 }
 
 fn listen_everywhere(id: SlotId, s: &Slot, fd: RawFd) {
-    let Some(own) =
-        rustix::net::getsockname(sys::borrow(fd)).ok().and_then(|a| SocketAddr::try_from(a).ok())
-    else {
-        return;
-    };
+    let Ok(own) = sockets::own_name(sys::borrow(fd)) else { return };
     if serving::start().is_err() {
         return;
     }

@@ -13,12 +13,10 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
-
 use crate::conn::fork_group;
 use crate::device::shm::arena::Unused;
 use crate::host::raw;
-use crate::seqpacket::{Channel, MAX_FDS};
+use crate::seqpacket::{self, Channel, MAX_FDS};
 use crate::sys;
 
 /// The two private descriptors, each plus one, in one word, so that a forking thread sees both or
@@ -46,12 +44,7 @@ pub fn open() {
     if ENDS.load(Ordering::Relaxed) != 0 {
         return;
     }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let Ok((a, b)) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-    else {
-        return;
-    };
+    let Ok((a, b)) = seqpacket::pair() else { return };
     let (Ok(a), b) = (sys::make_private(a), sys::make_private(b)) else { return };
     let Ok(b) = b else { return sys::close_private(a) };
     if ENDS.compare_exchange(0, word([a, b]), Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -108,9 +101,8 @@ fn look_from(place: usize) -> Option<()> {
 fn name_here() -> Option<Name> {
     let [_, out] = ends();
     let mut text = [0; TEXT];
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    let (_, n) = rustix::net::recv(sys::borrow(out), &mut text, flags).ok()?;
-    if n == TEXT { name_of(&text) } else { None }
+    let bytes = Channel { fd: out }.glance(&mut text);
+    if bytes == TEXT { name_of(&text) } else { None }
 }
 
 /// Copies of the descriptors in the message where the look stands.

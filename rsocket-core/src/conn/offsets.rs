@@ -11,15 +11,13 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{Ipv4Addr, SocketAddr};
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
-
 use crate::failure::Failure;
 use crate::host::raw;
-use crate::sys;
+use crate::sys::{self, sockets};
 
 /// An option of tcp(7) that libc has no name for.
 pub(crate) const TCP_TIMESTAMP: i32 = 24;
@@ -49,22 +47,19 @@ pub fn are_each_ones_own() -> bool {
 }
 
 fn compare() -> Result<bool, Failure> {
-    let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
-    let listener = socket()?;
-    let compared = rustix::net::bind(&listener, &nobody)
-        .and_then(|()| rustix::net::listen(&listener, 2))
-        .map_err(Failure::from)
-        .and_then(|()| {
-            let first = dial(&listener)?;
-            let second = dial(&listener);
-            let compared = second.and_then(|second| {
-                let differ = differ(&first, &second);
-                sys::discard(second);
-                differ
-            });
-            sys::discard(first);
-            compared
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = sockets::stream_for(&nobody)?;
+    let compared = sockets::listen_at(&listener, &nobody, 2).and_then(|()| {
+        let first = dial(&listener)?;
+        let second = dial(&listener);
+        let compared = second.and_then(|second| {
+            let differ = differ(&first, &second);
+            sys::discard(second);
+            differ
         });
+        sys::discard(first);
+        compared
+    });
     sys::discard(listener);
     compared
 }
@@ -81,16 +76,11 @@ fn now_of(fd: &OwnedFd) -> Result<u32, Failure> {
     Ok(raw::getsockopt::<i32>(fd.as_raw_fd(), libc::IPPROTO_TCP, TCP_TIMESTAMP)?.0.cast_unsigned())
 }
 
-fn socket() -> Result<OwnedFd, Failure> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?)
-}
-
 /// The offset is chosen before the first packet, so that nobody needs to accept.
 fn dial(listener: &OwnedFd) -> Result<OwnedFd, Failure> {
-    let to = rustix::net::getsockname(listener)?;
-    let fd = socket()?;
-    match rustix::net::connect(&fd, &to).map_err(Failure::from) {
+    let to = sockets::own_name(listener)?;
+    let fd = sockets::stream_for(&to)?;
+    match sockets::connect(&fd, &to) {
         Ok(()) | Err(Failure::UnderWay) => Ok(fd),
         Err(e) => {
             sys::discard(fd);

@@ -9,18 +9,13 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::mem::MaybeUninit;
-use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::net::SocketAddrUnix;
 
 use crate::device::shm::random;
 use crate::failure::Failure;
-use crate::sys;
+use crate::sys::{self, unix_datagram};
 use crate::wire::datagram::Invitation;
 
 const PREFIX: &[u8] = b"rsockets-box/";
@@ -41,11 +36,6 @@ fn address(name: u64) -> Result<SocketAddrUnix, Failure> {
     Ok(SocketAddrUnix::new_abstract_name(&text)?)
 }
 
-fn socket() -> Result<OwnedFd, Failure> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
-}
-
 /// One's own letterbox. No destructor: it is closed by hand.
 pub(super) struct Letterbox {
     pub(super) fd: RawFd,
@@ -55,43 +45,16 @@ pub(super) struct Letterbox {
 impl Letterbox {
     pub(super) fn open() -> Result<Self, Failure> {
         let name = random::bits()? as u64;
-        let to = address(name)?;
-        let socket = socket()?;
-        if let Err(e) = rustix::net::bind(&socket, &to) {
-            sys::discard(socket);
-            return Err(e.into());
-        }
+        let socket = unix_datagram::bound(&address(name)?)?;
         Ok(Self { fd: sys::make_private(socket)?, name })
     }
 
     /// The next letter that has the shape of one: the token, and what came with it. `Err` when
     /// there is none left; `Ok(None)` for one that is no letter.
     pub(super) fn next(&self) -> Result<Option<(u128, OwnedFd)>, Failure> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; LETTER];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let mut parts = [IoSliceMut::new(&mut bytes)];
-        let got = rustix::net::recvmsg(sys::borrow(self.fd), &mut parts, &mut control, flags)?;
-        let mut brought: Option<OwnedFd> = None;
-        for part in control.drain() {
-            let RecvAncillaryMessage::ScmRights(list) = part else { continue };
-            for fd in list {
-                if let Some(surplus) = brought.replace(fd) {
-                    sys::discard(surplus);
-                }
-            }
-        }
-        let whole =
-            got.bytes == LETTER && !got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
-        match brought {
-            Some(fd) if whole => Ok(Some((u128::from_be_bytes(bytes), fd))),
-            Some(fd) => {
-                sys::discard(fd);
-                Ok(None)
-            }
-            None => Ok(None),
-        }
+        let brought = unix_datagram::take(self.fd, &mut bytes)?;
+        Ok(brought.map(|fd| (u128::from_be_bytes(bytes), fd)))
     }
 
     pub(super) fn close(&self) {
@@ -101,26 +64,13 @@ impl Letterbox {
 
 /// Brings a descriptor to where an invitation says.
 pub(super) fn deliver(to: &Invitation, what: impl AsFd) -> Result<(), Failure> {
-    let address = address(to.name)?;
-    let socket = socket()?;
-    let fds = [what.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let pushed = control.push(SendAncillaryMessage::ScmRights(&fds));
-    let letter = to.token.to_be_bytes();
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let sent =
-        rustix::net::sendmsg_addr(&socket, &address, &[IoSlice::new(&letter)], &mut control, flags);
-    sys::discard(socket);
-    if !pushed {
-        return Err(Failure::NoMemory);
-    }
-    sent?;
-    Ok(())
+    unix_datagram::bring(&address(to.name)?, &to.token.to_be_bytes(), what)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SendFlags, SocketType};
+
     use super::*;
 
     #[test]
@@ -132,7 +82,7 @@ mod tests {
         assert_eq!(deliver(&invitation, &reader), Ok(()));
         assert_eq!(letterbox.next().unwrap().map(|(token, _)| token), Some(77));
         // Without a descriptor, and of another length.
-        let stranger = socket().unwrap();
+        let stranger = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
         let to = address(letterbox.name).unwrap();
         for text in [&b"0123456789abcdef"[..], b"short", b"much longer than a letter is"] {
             rustix::net::sendto(&stranger, text, SendFlags::empty(), &to).unwrap();

@@ -45,7 +45,7 @@ use std::os::fd::RawFd;
 
 use endpoint::State;
 use fabric::Fabric;
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::AddressFamily;
 
 use crate::bridge::native_rdma;
 use crate::conn::fork_group::{self, MAX_SLOTS};
@@ -53,8 +53,8 @@ use crate::conn::slot::{SlotId, flag};
 use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::sync::mutex::Mutex;
-use crate::sys;
 use crate::sys::settle::Settle;
+use crate::sys::{self, sockets};
 
 /// The longest datagram to an IPv4 address: what fits behind the exchange's header into a slot of
 /// upstream's.
@@ -124,7 +124,7 @@ fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut
     }
     if place.is_none() {
         let fd = if fd >= 0 { fd } else { fork_group::descriptor(id) };
-        let six = sockopt::socket_domain(sys::borrow(fd))? == AddressFamily::INET6;
+        let six = sockets::family(sys::borrow(fd))? == AddressFamily::INET6;
         let own = sys::private_copy(sys::borrow(fd))?;
         let fabric =
             if native_rdma::wanted() { Fabric::new(service::pair).map(Some) } else { Ok(None) };

@@ -2,7 +2,6 @@
 //! the names; whom it is connected to stands in the slot too, since the device does not know.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use rustix::net::Shutdown;
@@ -14,14 +13,14 @@ use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
 use crate::failure::Failure;
 use crate::host::kernel;
-use crate::sys;
+use crate::sys::{self, sockets};
 
 /// Gives the socket a name.
 ///
 /// # Errors
 /// As bind(2).
 pub fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Failure> {
-    Ok(rustix::net::bind(sys::borrow(fd), &name.0)?)
+    sockets::bind(sys::borrow(fd), &name.0)
 }
 
 /// From now on only this peer is heard, and is where datagrams without an address go. Sends
@@ -31,10 +30,9 @@ pub fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Failure> {
 /// As connect(2).
 pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
     let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
-    rustix::net::connect(sys::borrow(fd), &to.0)?;
+    sockets::connect(sys::borrow(fd), &to.0)?;
     // The kernel's spelling: it knows which address of this host an unspecified one means.
-    let peer = rustix::net::getpeername(sys::borrow(fd)).ok().flatten();
-    let peer = peer.and_then(|name| SocketAddr::try_from(name).ok()).unwrap_or(to.0);
+    let peer = sockets::peer_name(sys::borrow(fd)).unwrap_or(to.0);
     let [_, place] = &s.names;
     place.set(Some(udp::plain(peer)));
     ready::changed(id);
@@ -47,7 +45,7 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
 /// As connect(2).
 pub fn disconnect(id: SlotId, fd: RawFd) -> Result<(), Failure> {
     let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
-    rustix::net::connect_unspec(sys::borrow(fd))?;
+    sockets::forget_peer(sys::borrow(fd))?;
     let [_, place] = &s.names;
     place.set(None);
     // A port that the program had not asked for is given back with the peer: others knew us by it.
@@ -77,7 +75,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) -> Result<(), Failure> {
         libc::SHUT_RDWR => (Shutdown::Both, flag::READ_SHUT | flag::WRITE_SHUT),
         _ => return Err(Failure::Invalid),
     };
-    rustix::net::shutdown(sys::borrow(fd), way)?;
+    sockets::shut(sys::borrow(fd), way)?;
     s.set(flags);
     ready::changed(id);
     Ok(())

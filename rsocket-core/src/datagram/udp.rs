@@ -7,38 +7,29 @@
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-
-use rustix::time::Timespec;
-
 use crate::failure::Failure;
-use crate::sys;
+use crate::host::events::Events;
+use crate::host::kernel;
+use crate::sys::{self, sockets};
 
 /// The most bytes that a UDP packet can have.
 pub(super) const LARGEST: usize = 65_536;
 
 /// Sends one packet, to where the socket is connected if no address is given.
 pub(super) fn send(fd: RawFd, to: Option<&SocketAddr>, packet: &[u8]) -> Result<usize, Failure> {
-    let (fd, flags) = (sys::borrow(fd), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-    Ok(match to {
-        None => rustix::net::send(fd, packet, flags),
-        Some(to) => rustix::net::sendto(fd, packet, flags, to),
-    }?)
+    sockets::send_to(sys::borrow(fd), to, packet)
 }
 
 /// Waits until the kernel has room, a millisecond at most. Not a cancellation point: a lock may be
 /// held.
 pub(super) fn wait_for_room(fd: RawFd) {
-    let fd = sys::borrow(fd);
-    let mut one = [PollFd::new(&fd, PollFlags::OUT)];
-    let _ = rustix::event::poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+    let _ = kernel::poll_within(fd, Events::OUT, 1_000_000);
 }
 
 /// Takes one packet, and who sent it.
 pub(super) fn receive(fd: RawFd, into: &mut [u8]) -> Result<(usize, Option<SocketAddr>), Failure> {
-    let (n, _, from) = rustix::net::recvfrom(sys::borrow(fd), into, RecvFlags::DONTWAIT)?;
-    Ok((n, from.and_then(|from| SocketAddr::try_from(from).ok()).map(plain)))
+    let (n, from) = sockets::receive_from(sys::borrow(fd), into)?;
+    Ok((n, from.map(plain)))
 }
 
 /// An address as it is compared: without flow information.
@@ -51,8 +42,7 @@ pub(super) fn plain(mut addr: SocketAddr) -> SocketAddr {
 
 /// The socket's own name.
 pub(super) fn local(fd: RawFd) -> Result<SocketAddr, Failure> {
-    let name = rustix::net::getsockname(sys::borrow(fd))?;
-    SocketAddr::try_from(name).map_err(|_| Failure::WrongFamily)
+    sockets::own_name(sys::borrow(fd))
 }
 
 /// The address from which packets to `to` are sent (`wire-protocol §9.4`): the socket's own, or
@@ -62,10 +52,5 @@ pub(super) fn source_towards(fd: RawFd, to: &SocketAddr) -> Option<IpAddr> {
     if !own.is_unspecified() && !own.is_loopback() {
         return Some(own);
     }
-    let family = if to.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-    let flags = SocketFlags::CLOEXEC;
-    let probe = rustix::net::socket_with(family, SocketType::DGRAM, flags, None).ok()?;
-    let name = rustix::net::connect(&probe, to).and_then(|()| rustix::net::getsockname(&probe));
-    sys::discard(probe);
-    Some(SocketAddr::try_from(name.ok()?).ok()?.ip().to_canonical())
+    sockets::source_towards(to)
 }

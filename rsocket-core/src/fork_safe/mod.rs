@@ -32,7 +32,7 @@ use crate::host::events::Events;
 use crate::host::{counters, kernel};
 use crate::reason::Reason;
 use crate::stats::{self, Counter};
-use crate::sys;
+use crate::sys::{self, sockets};
 
 pub mod greeting;
 
@@ -233,9 +233,7 @@ fn tcp_says(fd: RawFd) -> Events {
 fn names(s: &Slot, fd: RawFd) -> Option<[SocketAddr; 2]> {
     let [ours, theirs] = &s.names;
     if ours.get().is_none() || theirs.get().is_none() {
-        let fd = sys::borrow(fd);
-        let peer = SocketAddr::try_from(rustix::net::getpeername(fd).ok()??).ok()?;
-        let own = SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok()?;
+        let [own, peer] = sockets::names(sys::borrow(fd))?;
         ours.set(Some(own));
         theirs.set(Some(peer));
     }

@@ -32,10 +32,10 @@ use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::pairing::heirs;
 use crate::reason::Reason;
-use crate::sys;
+use crate::sys::{self, sockets};
 
 fn cookie(fd: RawFd) -> Option<u64> {
-    rustix::net::sockopt::socket_cookie(sys::borrow(fd)).ok()
+    sockets::cookie(sys::borrow(fd)).ok()
 }
 
 fn table() -> Option<(&'static ForkGroup, &'static Table)> {

@@ -10,8 +10,6 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use rustix::net::sockopt;
-
 use super::pipe::{Pipe, take_messages};
 use crate::bridge::loopback;
 use crate::channel::guard::RecvGuard;
@@ -21,7 +19,7 @@ use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::Slot;
 use crate::failure::Failure;
 use crate::host::{counters, kernel};
-use crate::sys::{self, descriptor};
+use crate::sys::{self, descriptor, sockets};
 
 /// What goes at a time by way of memory of ours.
 const FEW: usize = 512;
@@ -67,12 +65,10 @@ fn before_the_channel(s: &Slot, fd: RawFd, ends: &Ends) -> Option<u64> {
 /// Two ends of a connection: the reader's, of the same family as `fd`, and ours, with room for
 /// `bytes`.
 fn pair(fd: RawFd, bytes: usize) -> Result<(OwnedFd, OwnedFd), Failure> {
-    let family = sockopt::socket_domain(sys::borrow(fd))?;
-    let flags = rustix::net::SocketFlags::CLOEXEC;
-    let reader = rustix::net::socket_with(family, rustix::net::SocketType::STREAM, flags, None)?;
+    let reader = sockets::stream_like(sys::borrow(fd))?;
     let writer = loopback::tie(reader.as_raw_fd())?;
     // The kernel cuts it down to what it allows, and counts its own needs in it.
-    sockopt::set_socket_send_buffer_size(&writer, bytes.saturating_mul(2).max(1 << 20))?;
+    sockets::set_send_room(&writer, bytes.saturating_mul(2).max(1 << 20))?;
     Ok((reader, writer))
 }
 

@@ -5,11 +5,10 @@
 //! A peer elsewhere cannot be met this way: its address is refused before anything is sent to it,
 //! and what comes from it is reset when it is accepted.
 
-use core::net::SocketAddr;
 use core::time::Duration;
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, RawFd};
 
-use rustix::net::{AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType};
+use rustix::net::{Shutdown, SocketFlags};
 
 use super::service;
 use crate::address::SockAddr;
@@ -18,22 +17,23 @@ use crate::conn::slot::SlotId;
 use crate::failure::Failure;
 use crate::host::kernel;
 use crate::sync::signals;
+use crate::sys::sockets;
 use crate::{pairing, readiness, socket, sys};
 
 pub(super) fn bind(fd: RawFd, name: &SockAddr) -> Result<(), Failure> {
-    Ok(rustix::net::bind(sys::borrow(fd), &name.0)?)
+    sockets::bind(sys::borrow(fd), &name.0)
 }
 
 pub(super) fn listen(fd: RawFd, backlog: i32) -> Result<(), Failure> {
-    Ok(rustix::net::listen(sys::borrow(fd), backlog)?)
+    sockets::listen(sys::borrow(fd), backlog)
 }
 
 pub(super) fn local_name(fd: RawFd) -> Result<SockAddr, Failure> {
-    named(&rustix::net::getsockname(sys::borrow(fd))?)
+    sockets::own_name(sys::borrow(fd)).map(SockAddr)
 }
 
 pub(super) fn peer_name(fd: RawFd) -> Result<SockAddr, Failure> {
-    named(&rustix::net::getpeername(sys::borrow(fd))?.ok_or(Failure::NotConnected)?)
+    sockets::peer_name(sys::borrow(fd)).map(SockAddr)
 }
 
 pub(super) fn shutdown(fd: RawFd, how: i32) -> Result<(), Failure> {
@@ -42,11 +42,7 @@ pub(super) fn shutdown(fd: RawFd, how: i32) -> Result<(), Failure> {
         libc::SHUT_WR => Shutdown::Write,
         _ => Shutdown::Both,
     };
-    Ok(rustix::net::shutdown(sys::borrow(fd), how)?)
-}
-
-fn named(any: &SocketAddrAny) -> Result<SockAddr, Failure> {
-    SocketAddr::try_from(any.clone()).map(SockAddr).map_err(|_| Failure::WrongFamily)
+    sockets::shut(sys::borrow(fd), how)
 }
 
 pub(super) fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
@@ -54,7 +50,7 @@ pub(super) fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failur
         return Err(Failure::NoDevice);
     }
     socket::connecting(id, fd);
-    let result = rustix::net::connect(sys::borrow(fd), &to.0).map_err(Failure::from);
+    let result = sockets::connect(sys::borrow(fd), &to.0);
     socket::connected(id, fd, result);
     if matches!(result, Ok(()) | Err(Failure::UnderWay | Failure::Interrupted)) {
         service::wanted();
@@ -103,15 +99,8 @@ pub(super) fn next(
 
 fn take(fd: RawFd, flags: i32) -> Result<(RawFd, SockAddr), Failure> {
     let flags = SocketFlags::from_bits_truncate(flags.unsigned_abs());
-    let (new, peer) = rustix::net::acceptfrom_with(sys::borrow(fd), flags)?;
-    let peer = peer.as_ref().map_or(Err(Failure::NotConnected), named);
-    match peer {
-        Ok(peer) => Ok((new.into_raw_fd(), peer)),
-        Err(e) => {
-            sys::discard(new);
-            Err(e)
-        }
-    }
+    let (new, peer) = sockets::accept_from(sys::borrow(fd), flags)?;
+    Ok((new.into_raw_fd(), SockAddr(peer)))
 }
 
 /// Not through `OwnedFd`, whose close is libc's.
@@ -159,13 +148,7 @@ fn of_this_host(addr: &SockAddr) -> Result<bool, Failure> {
     if addr.is_loopback() {
         return Ok(true);
     }
-    let family =
-        if addr.family() == libc::AF_INET6 { AddressFamily::INET6 } else { AddressFamily::INET };
-    let probe: OwnedFd =
-        rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let bound = rustix::net::bind(&probe, &addr.with_port(0).0);
-    sys::discard(probe);
-    match bound.map_err(Failure::from) {
+    match sockets::can_have(&addr.0) {
         Ok(()) => Ok(true),
         Err(Failure::NoSuchName | Failure::NoDevice) => Ok(false),
         Err(e) => Err(e),

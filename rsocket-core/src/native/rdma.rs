@@ -6,11 +6,9 @@
 //! the bridge's business; the program is told those of the connection manager.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
-
-use rustix::net::{AddressFamily, sockopt};
 
 use super::kernel;
 use crate::address::SockAddr;
@@ -32,7 +30,7 @@ use crate::socket::call::Call;
 use crate::socket::{life, wait};
 use crate::stats::{self, Counter};
 use crate::sync::stack;
-use crate::sys;
+use crate::sys::{self, sockets};
 use crate::waiting::call_deadline::CallDeadline;
 
 /// The smallest queue: control messages alone take four places, twice that over iWARP
@@ -50,16 +48,14 @@ fn options(fd: RawFd) -> Options {
     let tos = tos.iter().find_map(|(level, name)| crate::host::kernel::integer(fd, *level, *name));
     let fd = sys::borrow(fd);
     Options {
-        reuse_address: sockopt::socket_reuseaddr(fd).unwrap_or(false),
-        ipv6_only: sockopt::ipv6_v6only(fd).unwrap_or(false),
+        reuse_address: sockets::reuses_address(fd).unwrap_or(false),
+        ipv6_only: sockets::is_ipv6_only(fd).unwrap_or(false),
         type_of_service: tos.unwrap_or(0) as u8,
     }
 }
 
 fn wildcard(fd: RawFd) -> Result<SocketAddr, Failure> {
-    let six = sockopt::socket_domain(sys::borrow(fd))? == AddressFamily::INET6;
-    let ip: IpAddr = if six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    Ok(SocketAddr::new(ip, 0))
+    sockets::wildcard(sys::borrow(fd))
 }
 
 /// Gives the socket a name, a port of the connection manager's choice if it says 0.
@@ -140,7 +136,7 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Failure> {
         return Err(Failure::Invalid);
     }
     if s.has(flag::BRIDGE_LISTENS) {
-        return Ok(rustix::net::listen(sys::borrow(fd), backlog)?);
+        return sockets::listen(sys::borrow(fd), backlog);
     }
     let [ours, _] = &s.names;
     if ours.get().is_none() {
@@ -394,9 +390,8 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
 /// `None` when it is a stranger, who has no business with a listener that only this host can reach.
 #[must_use]
 pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
-    let from = rustix::net::getpeername(sys::borrow(fd)).ok()??;
-    let from = SocketAddr::try_from(from).ok()?;
-    let own = || SocketAddr::try_from(rustix::net::getsockname(sys::borrow(fd)).ok()?).ok();
+    let from = sockets::peer_name(sys::borrow(fd)).ok()?;
+    let own = || sockets::own_name(sys::borrow(fd)).ok();
     let taken = guests::take(&from, own)?;
     let seated = seat(&taken.guest, &from, fd);
     match seated {

@@ -20,6 +20,7 @@ use crate::host::kernel;
 use crate::reason::Reason;
 use crate::sync::stack;
 use crate::sys::files::{self, For};
+use crate::sys::sockets;
 use crate::{stats, sys};
 
 /// What a TCP socket is that came in a message; see [`fds_in_flight::receive`].
@@ -91,7 +92,7 @@ pub fn came(fd: RawFd, peeked: bool) -> Came {
 /// Whether a TCP socket is a connection. One system call.
 #[must_use]
 pub fn is_connected(fd: RawFd) -> bool {
-    rustix::net::getpeername(sys::borrow(fd)).is_ok_and(|peer| peer.is_some())
+    sockets::is_connected(sys::borrow(fd))
 }
 
 /// A connection is another program's, of which nobody here knows enough to take it from TCP: that

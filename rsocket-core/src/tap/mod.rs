@@ -23,7 +23,7 @@ use crate::conn::slot::{Name, Slot, SlotId, flag};
 use crate::log::open_append;
 use crate::sync::published::Published;
 use crate::sys::mapped::{self, Words};
-use crate::sys::{self, clock, files, sandbox};
+use crate::sys::{self, clock, files, sandbox, sockets};
 use pcapng::{Segment, tcp};
 
 /// Bytes of a stream in one segment; IPv4 ends at 65 535.
@@ -192,12 +192,7 @@ fn begin(stream: &Stream, id: SlotId, s: &Slot) {
 }
 
 fn kernels(fd: RawFd) -> Option<[SocketAddr; 2]> {
-    if fd < 0 {
-        return None;
-    }
-    let ours = rustix::net::getsockname(sys::borrow(fd)).ok()?;
-    let theirs = rustix::net::getpeername(sys::borrow(fd)).ok()??;
-    Some([SocketAddr::try_from(ours).ok()?, SocketAddr::try_from(theirs).ok()?])
+    if fd < 0 { None } else { sockets::names(sys::borrow(fd)) }
 }
 
 /// One segment. A file that takes no more is left alone.

@@ -15,14 +15,15 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 
 use super::names::Name;
 use super::place::{self, Path};
 use crate::failure::Failure;
+use crate::seqpacket;
 use crate::sys::files::{self, For};
 use crate::sys::settle::Settle;
-use crate::sys::{self, clock, identity};
+use crate::sys::{self, clock, identity, sockets};
 
 /// Offers that a process can have there.
 const MOST: usize = 64;
@@ -37,20 +38,15 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 /// Whose they are: a `vfork` child shares our memory, and ends.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-fn socket() -> Result<OwnedFd, Failure> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
 /// An offer under this name: the listening socket, a private descriptor.
 ///
 /// # Errors
 /// Why the directory cannot be used; `EAGAIN` where there are too many.
 pub fn open(name: &Name) -> Result<RawFd, Failure> {
-    let socket = socket()?;
+    let socket = seqpacket::socket()?;
     let text = name.text();
     let ready = bind(&socket, &text)
-        .and_then(|()| rustix::net::listen(&socket, QUEUE).map_err(Failure::from))
+        .and_then(|()| sockets::listen(&socket, QUEUE))
         .and_then(|()| open_to_all(&text))
         .and_then(|()| sys::private_copy(&socket));
     if ready.is_err() {
@@ -78,8 +74,8 @@ fn bind(socket: &OwnedFd, name: &[u8]) -> Result<(), Failure> {
         let mut buffer: Path = [0; 108];
         let Some(path) = place::path(&mut buffer, name, by_descriptor) else { continue };
         let bound = SocketAddrUnix::new(path)
-            .and_then(|at| rustix::net::bind(socket, &at))
-            .map_err(Failure::from);
+            .map_err(Failure::from)
+            .and_then(|at| sockets::bind(socket, &at));
         match bound {
             Ok(()) => return Ok(()),
             Err(e) => last = e,
@@ -133,9 +129,8 @@ fn unlink(name: &[u8]) {
 /// The same by the path to which the socket is bound: that may be of another directory, in a
 /// process that has changed its root.
 fn unlink_bound(socket: &OwnedFd) {
-    let address = rustix::net::getsockname(socket).ok();
-    if let Some(path) = address.and_then(|a| SocketAddrUnix::try_from(a).ok())
-        && let Some(path) = path.path_bytes()
+    if let Some(name) = sockets::own_unix_name(socket)
+        && let Some(path) = name.path_bytes()
     {
         let _ = files::remove(path);
     }
@@ -145,12 +140,10 @@ fn unlink_bound(socket: &OwnedFd) {
 #[must_use]
 pub fn name_of(fd: RawFd) -> Option<Name> {
     let fd = sys::borrow(fd);
-    let unix = |a: SocketAddrAny| SocketAddrUnix::try_from(a).ok();
-    let own = rustix::net::getsockname(fd).ok().and_then(unix);
     // Whoever has called has no name of his own; what the other end has is not to be believed else.
-    let named = match own {
+    let named = match sockets::own_unix_name(fd) {
         Some(own) if own.abstract_name().is_none_or(|name| !name.is_empty()) => own,
-        _ => unix(rustix::net::getpeername(fd).ok()??)?,
+        _ => sockets::peer_unix_name(fd)?,
     };
     Name::parse(named.path_bytes()?.rsplit(|b| *b == b'/').next()?)
 }
@@ -219,19 +212,19 @@ pub fn call(name: &Name) -> Called {
 
 /// What is to be said can be said at once, since the socket has its number before.
 fn call_at(file: &OwnedFd, name: &Name) -> Called {
-    let Ok(fd) = socket().and_then(sys::make_private) else { return Called::NotNow };
+    let Ok(fd) = seqpacket::socket().and_then(sys::make_private) else { return Called::NotNow };
     let socket = sys::borrow(fd);
     let mut buffer = [0; 32];
     let through = link_to(file, &mut buffer).map(SocketAddrUnix::new);
     let mut connected = match through {
-        Some(Ok(at)) => rustix::net::connect(socket, &at).map_err(Failure::from),
+        Some(Ok(at)) => sockets::connect(socket, &at),
         _ => Err(Failure::Missing),
     };
     if connected == Err(Failure::Missing) {
         let mut buffer: Path = [0; 108];
         let at = place::path(&mut buffer, &name.text(), false).map(SocketAddrUnix::new);
         if let Some(Ok(at)) = at {
-            connected = rustix::net::connect(socket, &at).map_err(Failure::from);
+            connected = sockets::connect(socket, &at);
         }
     }
     match connected {
