@@ -4,9 +4,7 @@
 //! [`new_id`], [`watch`], [`nudge`].
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::{AsFd, RawFd};
-
-use rustix::event::epoll;
+use std::os::fd::RawFd;
 
 use crate::device::rdma::{CmId, EventChannel, Kind};
 use crate::device::shm::waker::WakerRef;
@@ -14,7 +12,7 @@ use crate::failure::Failure;
 use crate::sync::lock::OwnedLock;
 use crate::sync::mutex::Mutex;
 use crate::sync::published::Published;
-use crate::sys;
+use crate::sys::event_set::{self, EventFlags};
 
 pub(super) mod known;
 
@@ -73,28 +71,24 @@ pub fn started() -> bool {
 pub struct Watch {
     pub(super) fd: RawFd,
     pub(super) token: u64,
-    pub(super) events: epoll::EventFlags,
+    pub(super) events: EventFlags,
 }
 
 impl Watch {
     /// The completions of a bridge's pair.
     pub fn completions(key: u64, fd: Option<RawFd>) -> Self {
-        Self {
-            fd: fd.unwrap_or(-1),
-            token: COMPLETIONS | key & !WHAT,
-            events: epoll::EventFlags::IN,
-        }
+        Self { fd: fd.unwrap_or(-1), token: COMPLETIONS | key & !WHAT, events: EventFlags::IN }
     }
 
     /// Somebody comes to a bridge's door.
     pub fn door(key: u64, fd: RawFd) -> Self {
-        Self { fd, token: COMPLETIONS | key & !WHAT, events: epoll::EventFlags::IN }
+        Self { fd, token: COMPLETIONS | key & !WHAT, events: EventFlags::IN }
     }
 
     /// The kernel's news of the program's socket.
     pub fn end(key: u64, fd: RawFd) -> Self {
         // Bytes come there only from a program that has gone back to the kernel.
-        let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         Self { fd, token: END | key & !WHAT, events }
     }
 }
@@ -118,7 +112,7 @@ pub(super) fn hears(key: u64, fd: RawFd, so: bool) {
         if so {
             watch(&Watch::completions(key, Some(fd)));
         } else {
-            let _ = epoll::delete(sys::borrow(service.epoll), sys::borrow(fd));
+            let _ = event_set::remove(service.epoll, fd);
         }
     }
 }
@@ -142,19 +136,13 @@ pub(super) fn heartbeat_at(at: u64) {
 /// The thread looks at all bridges soon: one of them is over, or wants to be run.
 pub fn nudge() {
     if let Some(service) = running() {
-        let _ = rustix::io::write(sys::borrow(service.nudge), &1u64.to_ne_bytes());
+        event_set::raise(service.nudge);
     }
 }
 
 impl Service {
-    pub(super) fn add(
-        &self,
-        fd: RawFd,
-        token: u64,
-        events: epoll::EventFlags,
-    ) -> Result<(), Failure> {
-        let data = epoll::EventData::new_u64(token);
-        Ok(epoll::add(sys::borrow(self.epoll), sys::borrow(fd).as_fd(), data, events)?)
+    pub(super) fn add(&self, fd: RawFd, token: u64, events: EventFlags) -> Result<(), Failure> {
+        event_set::add(self.epoll, fd, token, events)
     }
 }
 

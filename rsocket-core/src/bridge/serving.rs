@@ -11,8 +11,6 @@ use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::collections::BTreeMap;
 
-use rustix::event::epoll;
-
 use super::connection::{Connection, Door};
 use super::table::{self, Bridge};
 use super::{cq_ownership, migrate, request};
@@ -25,6 +23,7 @@ use crate::device::shm::park::MARK_READY;
 use crate::device::shm::waker;
 use crate::failure::Failure;
 use crate::sync::mutex::Mutex;
+use crate::sys::event_set::{self, EventFlags};
 use crate::sys::{self, background};
 
 /// A bridge that a thread of the program polled so recently (in ticks, some hundred microseconds)
@@ -79,9 +78,8 @@ fn open() -> Result<Service, Failure> {
 
 /// All that a service has beside its channel.
 fn beside_channel(channel: EventChannel) -> Result<Service, Failure> {
-    let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
-    let flags = rustix::event::EventfdFlags::CLOEXEC.union(rustix::event::EventfdFlags::NONBLOCK);
-    let nudge = sys::make_private(rustix::event::eventfd(0, flags)?)?;
+    let epoll = event_set::new()?;
+    let nudge = event_set::new_counter()?;
     let waker = waker::borrow_for_set().ok_or(Failure::NoDescriptors)?;
     let service = Service {
         channel,
@@ -91,9 +89,9 @@ fn beside_channel(channel: EventChannel) -> Result<Service, Failure> {
         heartbeat: AtomicU64::new(u64::MAX),
         known: Mutex::default(),
     };
-    service.add(service.channel.fd(), MANAGER, epoll::EventFlags::IN)?;
-    service.add(nudge, NUDGE, epoll::EventFlags::IN)?;
-    service.add(waker.fd(), WAKER, epoll::EventFlags::IN)?;
+    service.add(service.channel.fd(), MANAGER, EventFlags::IN)?;
+    service.add(nudge, NUDGE, EventFlags::IN)?;
+    service.add(waker.fd(), WAKER, EventFlags::IN)?;
     Ok(service)
 }
 
@@ -159,20 +157,17 @@ pub fn forked() {
 impl Service {
     fn serve(&self) {
         let mut hot = Hot::new();
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        let mut events: Vec<event_set::Event> = Vec::with_capacity(64);
         loop {
-            events.clear();
             if !running().is_some_and(|s| core::ptr::eq(s, self)) {
                 // Another has begun, or will. (The nudge's number stays: somebody may be about to
                 // use it.)
                 sys::close_private(self.epoll);
                 return;
             }
-            let limit = self.next_time(&hot).map(time_until);
-            let buffer = rustix::buffer::spare_capacity(&mut events);
-            let woken = epoll::wait(sys::borrow(self.epoll), buffer, limit.as_ref());
-            match woken.map_err(Failure::from) {
-                Ok(_) | Err(Failure::Interrupted) => {}
+            let limit = self.next_time(&hot).map(|due| due.saturating_sub(sys::now_ns()));
+            match event_set::wait(self.epoll, &mut events, limit) {
+                Ok(()) | Err(Failure::Interrupted) => {}
                 // The descriptor is gone: the program closed what it could not see. Nothing is left
                 // to do.
                 Err(_) => return,
@@ -223,7 +218,7 @@ impl Service {
         }
     }
 
-    fn on_event(&self, token: u64, flags: epoll::EventFlags, hot: &mut Hot) {
+    fn on_event(&self, token: u64, flags: EventFlags, hot: &mut Hot) {
         match token {
             MANAGER => self.on_manager(hot),
             WAKER => {
@@ -238,8 +233,7 @@ impl Service {
                 }
             }
             NUDGE => {
-                let mut count = [0; 8];
-                let _ = rustix::io::read(sys::borrow(self.nudge), &mut count);
+                event_set::lower(self.nudge);
                 for bridge in table::all() {
                     with_news(bridge, |c| c.iter_mut().for_each(Connection::begin));
                     self.look(bridge.key(), hot);
@@ -248,9 +242,8 @@ impl Service {
             _ if token & WHAT == END => {
                 if let Some(bridge) = Bridge::of_key(token & !WHAT) {
                     // HUP alone: both sides have said FIN, which is a clean end.
-                    let reset = flags.contains(epoll::EventFlags::ERR);
-                    let fin = reset
-                        || flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                    let reset = flags.contains(EventFlags::ERR);
+                    let fin = reset || flags.intersects(EventFlags::RDHUP | EventFlags::HUP);
                     with_news(bridge, |c| c.iter_mut().for_each(|c| c.on_end(fin, reset)));
                     self.look(bridge.key(), hot);
                 }
@@ -279,7 +272,7 @@ impl Service {
                 Err(e) => {
                     // What is still there would wake us at once.
                     crate::log_warn!("no news of connections over RDMA: {}", e.failure());
-                    let _ = epoll::delete(sys::borrow(self.epoll), sys::borrow(self.channel.fd()));
+                    let _ = event_set::remove(self.epoll, self.channel.fd());
                     return;
                 }
             }
@@ -422,14 +415,6 @@ fn turns(mut turn: impl FnMut() -> Turn) -> Turn {
         }
     }
     turn()
-}
-
-fn time_until(due: u64) -> rustix::event::Timespec {
-    let ns = due.saturating_sub(sys::now_ns());
-    rustix::event::Timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    }
 }
 
 /// Refuses a request. Whoever asked may be gone by now.

@@ -5,13 +5,12 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::IpAddr;
-use std::os::fd::{AsFd, RawFd};
-
-use rustix::event::epoll;
+use std::os::fd::RawFd;
 
 use crate::device::rdma::UdPair;
 use crate::failure::Failure;
 use crate::sys;
+use crate::sys::event_set::{self, EventFlags};
 
 /// Queue pairs of one socket; what needs a further one goes by UDP.
 const MOST: usize = 4;
@@ -36,7 +35,7 @@ pub(super) struct Fabric {
 impl Fabric {
     /// `make` is called for the first datagram of an address.
     pub(super) fn new(make: fn(IpAddr) -> Result<UdPair, Failure>) -> Result<Self, Failure> {
-        let events = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        let events = event_set::new()?;
         Ok(Self { sides: Vec::new(), make, events, turn: 0 })
     }
 
@@ -68,8 +67,7 @@ impl Fabric {
     }
 
     fn listen(&self, pair: UdPair) -> Result<UdPair, Failure> {
-        let (set, fd) = (sys::borrow(self.events), sys::borrow(pair.event_fd()));
-        epoll::add(set, fd.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        event_set::add(self.events, pair.event_fd(), 0, EventFlags::IN)?;
         Ok(pair)
     }
 

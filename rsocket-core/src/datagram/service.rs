@@ -8,9 +8,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, RawFd};
-
-use rustix::event::epoll;
+use std::os::fd::RawFd;
 
 use super::peers::Way;
 use super::{endpoint, waiters};
@@ -21,6 +19,7 @@ use crate::sync::lock::OwnedLock;
 use crate::sync::mutex::Mutex;
 use crate::sync::published::Published;
 use crate::sys;
+use crate::sys::event_set::{self, EventFlags};
 
 /// How long resolving an address, and then a route, may take, in milliseconds
 /// (`wire-protocol §9.5`).
@@ -71,9 +70,8 @@ fn start() -> Result<&'static Service, Failure> {
 
 fn open() -> Result<Service, Failure> {
     let channel = EventChannel::open()?;
-    let epoll = sys::make_private(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
-    let data = epoll::EventData::new_u64(MANAGER);
-    epoll::add(sys::borrow(epoll), sys::borrow(channel.fd()).as_fd(), data, epoll::EventFlags::IN)?;
+    let epoll = event_set::new()?;
+    event_set::add(epoll, channel.fd(), MANAGER, EventFlags::IN)?;
     Ok(Service { channel, epoll, searches: Mutex::default() })
 }
 
@@ -146,23 +144,19 @@ pub(super) fn look_up(
 /// The thread is to look at the socket once something has come to this descriptor, a queue pair's.
 pub(super) fn watch(fd: RawFd, id: SlotId) {
     let Some(service) = SERVICE.get() else { return };
-    let data = || epoll::EventData::new_u64(u64::from(id.raw()));
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-    let set = sys::borrow(service.epoll);
-    if epoll::modify(set, sys::borrow(fd).as_fd(), data(), flags).is_err() {
-        let _ = epoll::add(set, sys::borrow(fd).as_fd(), data(), flags);
+    let (set, token) = (service.epoll, u64::from(id.raw()));
+    let flags = EventFlags::IN | EventFlags::ONESHOT;
+    if event_set::change(set, fd, token, flags).is_err() {
+        let _ = event_set::add(set, fd, token, flags);
     }
 }
 
 fn serve() {
     let Some(service) = SERVICE.get() else { return };
-    let mut events: Vec<epoll::Event> = Vec::with_capacity(32);
+    let mut events: Vec<event_set::Event> = Vec::with_capacity(32);
     loop {
-        events.clear();
-        let buffer = rustix::buffer::spare_capacity(&mut events);
-        let woken = epoll::wait(sys::borrow(service.epoll), buffer, None);
-        match woken.map_err(Failure::from) {
-            Ok(_) | Err(Failure::Interrupted) => {}
+        match event_set::wait(service.epoll, &mut events, None) {
+            Ok(()) | Err(Failure::Interrupted) => {}
             // The descriptor is gone: the program closed what it could not see.
             Err(_) => return,
         }

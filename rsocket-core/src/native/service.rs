@@ -4,14 +4,10 @@
 //! in a forked child before its own first connection, pairings go on in the program's calls alone.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use core::time::Duration;
-
-use rustix::thread::futex;
-use rustix::time::Timespec;
 
 use crate::socket::soon;
-use crate::sys;
 use crate::sys::background::start;
+use crate::sys::{self, on_word};
 
 /// The process whose thread runs; 0 before there is one. A child inherits the number and not the
 /// thread.
@@ -25,7 +21,7 @@ pub(super) fn wanted() {
     BEGUN.fetch_add(1, Ordering::Release);
     let (me, owner) = (sys::pid(), OWNER.load(Ordering::Relaxed));
     if owner == me {
-        let _ = futex::wake(&BEGUN, futex::Flags::PRIVATE, 1);
+        on_word::wake_one_in_process(&BEGUN);
     } else if OWNER.compare_exchange(owner, me, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         && !start("rsocket", run)
     {
@@ -36,14 +32,6 @@ pub(super) fn wanted() {
 pub(crate) fn run() {
     loop {
         let seen = BEGUN.load(Ordering::Acquire);
-        let next = soon::attaching().map(timespec);
-        let _ = futex::wait(&BEGUN, futex::Flags::PRIVATE, seen, next.as_ref());
-    }
-}
-
-fn timespec(d: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(d.subsec_nanos()),
+        on_word::sleep_in_process(&BEGUN, seen, soon::attaching());
     }
 }

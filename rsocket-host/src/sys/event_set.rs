@@ -51,14 +51,18 @@ pub fn remove(set: RawFd, fd: RawFd) -> Result<(), Failure> {
     Ok(epoll::delete(borrow(set), borrow(fd))?)
 }
 
-/// Sleeps until something is to be told, or the time has passed. `events` has them then, as many as
-/// it had room for, and nothing else. No cancellation point.
+/// Sleeps until something is to be told, or so many nanoseconds have passed. `events` has them
+/// then, as many as it had room for, and nothing else. No cancellation point.
 ///
 /// # Errors
 /// As epoll_wait(2): `EINTR` above all.
-pub fn wait(set: RawFd, events: &mut Vec<Event>, limit: Option<&Timespec>) -> Result<(), Failure> {
+pub fn wait(set: RawFd, events: &mut Vec<Event>, limit: Option<u64>) -> Result<(), Failure> {
+    let limit = limit.map(|ns| Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
     events.clear();
-    epoll::wait(borrow(set), rustix::buffer::spare_capacity(events), limit)?;
+    epoll::wait(borrow(set), rustix::buffer::spare_capacity(events), limit.as_ref())?;
     Ok(())
 }
 

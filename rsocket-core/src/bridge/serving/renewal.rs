@@ -9,16 +9,14 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::event::epoll;
-
 use crate::attach::remote;
 use crate::bridge::connection::Connection;
 use crate::bridge::service::{SERVICE, STARTING, Service, running};
 use crate::bridge::table::{self, Bridge};
 use crate::device::rdma::{self, CmId};
 use crate::failure::Failure;
-use crate::sys;
 use crate::sys::files::{self, For};
+use crate::sys::{self, event_set};
 
 /// What the manager says to a process that has changed its credentials.
 pub(super) const OUTDATED: Failure = Failure::Denied;
@@ -65,12 +63,12 @@ impl Service {
                 gone.into_iter().for_each(Connection::drop_all);
             }
             // The thread ends.
-            let _ = rustix::io::write(sys::borrow(self.nudge), &1u64.to_ne_bytes());
+            event_set::raise(self.nudge);
         } else if current {
             crate::log_warn!(
                 "no news of connections over RDMA: this process has changed its credentials"
             );
-            let _ = epoll::delete(sys::borrow(self.epoll), sys::borrow(self.channel.fd()));
+            let _ = event_set::remove(self.epoll, self.channel.fd());
         }
         drop(held);
         if over {

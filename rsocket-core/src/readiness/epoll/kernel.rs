@@ -13,13 +13,13 @@ use core::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
 use libc::epoll_event;
-use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::failure::Failure;
 use crate::given::Places;
 use crate::host::loaded;
 use crate::readiness::source::Events;
 use crate::sync::stack;
+use crate::sys::event_set::{self, Event, EventFlags};
 use crate::sys::files::{self, For};
 use crate::sys::{self, sandbox};
 
@@ -39,9 +39,6 @@ pub(crate) const EDGE: u32 = 1 << 31;
 /// Pieces of the text about an epoll object that are read at most: it grows with its members.
 const MOST_READS: u32 = 64;
 
-/// The zero time.
-const NOW: rustix::time::Timespec = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-
 /// A fresh random tag, in place.
 pub(crate) fn tag(salt: u64) -> u64 {
     let seed = loaded::seed().map_or(0, |[a, b]| a.rotate_left(17) ^ b);
@@ -54,18 +51,15 @@ pub(crate) fn tag(salt: u64) -> u64 {
 
 /// Adds a descriptor.
 pub(crate) fn add(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<(), Failure> {
-    let flags = EventFlags::from_bits_retain(events);
-    Ok(epoll::add(sys::borrow(set), sys::borrow(fd), EventData::new_u64(data), flags)?)
+    event_set::add(set, fd, data, EventFlags::from_bits_retain(events))
 }
 
 /// Changes an entry. One that was added as exclusive cannot be changed: it is replaced.
 pub(crate) fn change(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<(), Failure> {
-    let flags = EventFlags::from_bits_retain(events);
-    let data = EventData::new_u64(data);
-    match epoll::modify(sys::borrow(set), sys::borrow(fd), data, flags).map_err(Failure::from) {
+    match event_set::change(set, fd, data, EventFlags::from_bits_retain(events)) {
         Err(Failure::Invalid) => {
             remove(set, fd)?;
-            add(set, fd, events & !EXCLUSIVE, data.u64())
+            add(set, fd, events & !EXCLUSIVE, data)
         }
         other => other,
     }
@@ -73,7 +67,7 @@ pub(crate) fn change(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<()
 
 /// Removes an entry.
 pub(crate) fn remove(set: RawFd, fd: RawFd) -> Result<(), Failure> {
-    Ok(epoll::delete(sys::borrow(set), sys::borrow(fd))?)
+    event_set::remove(set, fd)
 }
 
 /// Whether a one-shot entry has fired and was not set again. Only the kernel knows, and tells it in
@@ -129,15 +123,14 @@ pub(crate) fn events_now(
     to: Places<'_, epoll_event>,
     limit: usize,
 ) -> Result<usize, Failure> {
-    const { assert!(size_of::<epoll::Event>() == size_of::<epoll_event>()) };
-    let (at, limit) = (to.as_ptr().cast::<MaybeUninit<epoll::Event>>(), limit.min(to.len()));
+    const { assert!(size_of::<Event>() == size_of::<epoll_event>()) };
+    let (at, limit) = (to.as_ptr().cast::<MaybeUninit<Event>>(), limit.min(to.len()));
     if limit == 0 {
         return Ok(0);
     }
     // SAFETY: both types are the kernel's struct epoll_event, and there are as many places.
     let buffer = unsafe { core::slice::from_raw_parts_mut(at, limit) };
-    let (filled, _) = epoll::wait(sys::borrow(set), buffer, Some(&NOW))?;
-    Ok(filled.len())
+    event_set::now(set, buffer)
 }
 
 /// What the kernel is asked about a socket that is wholly on its device: the end of the
@@ -153,13 +146,12 @@ mod tests {
 
     #[test]
     fn sees_that_a_one_shot_has_fired() {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap().into_raw_fd();
+        let set = event_set::new().unwrap();
         let mut fds = vec![];
         // More lines than one piece holds.
         for i in 0..200 {
-            let waker = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC)
-                .unwrap()
-                .into_raw_fd();
+            let waker = event_set::new_counter().unwrap();
+            event_set::raise(waker);
             add(set, waker, Events::IN.bits() | ONESHOT, i).unwrap();
             fds.push(waker);
         }

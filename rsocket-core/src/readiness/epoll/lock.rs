@@ -7,9 +7,8 @@
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use rustix::thread::futex;
-
 use crate::sync::thread;
+use crate::sys::on_word;
 use crate::sys::settle::Settle;
 
 /// Nobody holds it.
@@ -91,8 +90,7 @@ impl Lock {
             }
         }
         while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
-            // Woken, interrupted or changed: look again in each case.
-            let _ = futex::wait(&self.word, futex::Flags::PRIVATE, AWAITED, None);
+            on_word::sleep_in_process(&self.word, AWAITED, None);
         }
     }
 
@@ -101,7 +99,7 @@ impl Lock {
         // Release: pairs with the Acquires of `take`; SeqCst: with `try_take`, whose caller has
         // left work behind that we look for next (Registry::catch_up).
         if self.word.swap(FREE, Ordering::SeqCst) == AWAITED {
-            let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
+            on_word::wake_one_in_process(&self.word);
         }
         thread::leave();
     }
