@@ -110,8 +110,11 @@ pub fn get_or_map() -> Option<&'static ForkGroup> {
     // the right one, whichever of them it has.
     let mine = map(settled_file().map(sys::borrow))?;
     if FORK_GROUP.get_or_init(|| mine) != mine {
-        // SAFETY: our own mapping, which nobody saw.
-        let _ = unsafe { rustix::mm::munmap(mine.get() as *mut _, size_of::<ForkGroup>()) };
+        let at = core::ptr::with_exposed_provenance_mut(mine.get());
+        if let Some(at) = core::ptr::NonNull::new(at) {
+            // SAFETY: our own mapping, which nobody saw.
+            unsafe { sys::unlocked::give_back(at, size_of::<ForkGroup>()) };
+        }
     }
     get()
 }

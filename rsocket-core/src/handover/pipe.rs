@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use crate::channel::guard::RecvGuard;
 use crate::channel::room::follow_up;
 use crate::failure::Failure;
+use crate::sys::nowait::{self, How};
 use crate::sys::{self, descriptor, files};
 
 /// What a pipe takes in one piece where `poll` says that it takes something (pipe(7)).
@@ -59,29 +60,29 @@ impl Pipe {
 
     /// How much of `len` bytes at `from` it takes without waiting; 0 where it takes none.
     pub(crate) fn put(self, from: *mut u8, len: usize) -> usize {
-        self.at_once(libc::SYS_pwritev2, from, len, libc::POLLOUT).unwrap_or(0)
+        // SAFETY: the callers' memory: `len` bytes of the channel, or of a buffer of theirs.
+        let step = |len, how| unsafe { nowait::write(self.fd, from, len, how) };
+        self.at_once(len, libc::POLLOUT, step).unwrap_or(0)
     }
 
     /// How many bytes it has given to `to`, without waiting; 0 at its end.
     pub(crate) fn take(self, to: *mut u8, len: usize) -> Result<usize, Failure> {
-        self.at_once(libc::SYS_preadv2, to, len, libc::POLLIN)
+        // SAFETY: as in put().
+        let step = |len, how| unsafe { nowait::read(self.fd, to, len, how) };
+        self.at_once(len, libc::POLLIN, step)
     }
 
-    /// `call` with `RWF_NOWAIT`, which kernels before 6.4 do not know for pipes: there it is as
-    /// much as goes without waiting as long as nobody else uses the same end.
-    fn at_once(self, call: i64, at: *mut u8, len: usize, events: i16) -> Result<usize, Failure> {
-        let step = |len: usize, flags: i32| {
-            let place = libc::iovec { iov_base: at.cast(), iov_len: len };
-            // SAFETY: the callers' memory: `len` bytes of the channel, or of a buffer of theirs. No
-            // cancellation point.
-            let n = unsafe {
-                libc::syscall(call, self.fd, &raw const place, 1_usize, usize::MAX, 0_usize, flags)
-            };
-            usize::try_from(n).map_err(|_| Failure::last())
-        };
-        sys::keeping_errno(|| match step(len, libc::RWF_NOWAIT) {
+    /// Kernels before 6.4 cannot say of pipes what goes without waiting: there it is as much as
+    /// goes as long as nobody else uses the same end.
+    fn at_once(
+        self,
+        len: usize,
+        events: i16,
+        step: impl Fn(usize, How) -> Result<usize, Failure>,
+    ) -> Result<usize, Failure> {
+        sys::keeping_errno(|| match step(len, How::AtOnce) {
             Err(Failure::Unsupported) => {
-                self.ready(events, false).and_then(|()| step(len.min(PIPE_BUF), 0))
+                self.ready(events, false).and_then(|()| step(len.min(PIPE_BUF), How::Ready))
             }
             done => done,
         })

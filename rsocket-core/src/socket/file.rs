@@ -17,6 +17,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::channel::Refused;
 use crate::device::shm::channel::sender::PIECE;
 use crate::failure::Failure;
+use crate::sys::nowait;
 use crate::waiting::call_deadline::CallDeadline;
 use crate::{bridge, sys};
 
@@ -148,21 +149,9 @@ pub(super) fn fill(
 /// How many of `len` bytes the file had in memory, which are in their place now; `None` if that
 /// cannot be said without waiting.
 fn read(to: *mut u8, len: usize, file: RawFd, at: u64) -> Option<usize> {
-    let place = libc::iovec { iov_base: to.cast(), iov_len: len };
     // SAFETY: the window has `len` bytes at `to` (Reservation::fill_by), which are the sender's to
     // write until it publishes them. The call is no cancellation point, and does not wait.
-    let call = || unsafe {
-        libc::syscall(
-            libc::SYS_preadv2,
-            file,
-            &raw const place,
-            1_usize,
-            at,
-            0_usize,
-            libc::RWF_NOWAIT,
-        )
-    };
+    let call = || unsafe { nowait::read_at(file, at, to, len) };
     // That the file cannot say is no error of the program's call.
-    let n = sys::keeping_errno(call);
-    usize::try_from(n).ok()
+    sys::keeping_errno(call).ok()
 }
