@@ -193,4 +193,4 @@ pub(super) fn judge_birth(flags: u32) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

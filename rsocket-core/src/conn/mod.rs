@@ -16,6 +16,7 @@ pub mod guest;
 pub mod handshake;
 pub mod id;
 pub mod invitation;
+pub mod kind;
 pub(crate) mod listener;
 pub mod listeners;
 pub mod look;

@@ -15,6 +15,7 @@ use crate::config::sizes::Sizes;
 use crate::conn::conn_counters::ConnCounters;
 pub use crate::conn::flag;
 pub use crate::conn::id::SlotId;
+use crate::conn::kind::Kind;
 use crate::conn::listener::{Function, Listener};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::migration::Migration;
@@ -244,6 +245,39 @@ impl Slot {
     #[must_use]
     pub fn has_window(&self) -> bool {
         self.arena.load(Ordering::Relaxed) != 0
+    }
+
+    /// What it is. A connection that meets its peer becomes another kind: a call asks after its
+    /// step of the pairing.
+    #[inline(always)]
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        // The window first. Acquire: pairs with the release in link::start, before which a native
+        // connection has its flags.
+        let has_window = self.arena.load(Ordering::Acquire) != 0;
+        Kind::of(self.flags.load(Ordering::Relaxed), has_window)
+    }
+
+    /// The same without a look at the window, which tells shared memory from TCP: for callers to
+    /// whom both are the same, in one load. Shared memory is [`Kind::Tcp`] here.
+    #[inline(always)]
+    #[must_use]
+    pub fn kind_by_flags(&self) -> Kind {
+        Kind::of(self.flags.load(Ordering::Relaxed), false)
+    }
+
+    /// [`Kind::has_bridge`].
+    #[inline(always)]
+    #[must_use]
+    pub fn has_bridge(&self) -> bool {
+        self.kind_by_flags().has_bridge()
+    }
+
+    /// [`Kind::ends_with_tcp`].
+    #[inline(always)]
+    #[must_use]
+    pub fn ends_with_tcp(&self) -> bool {
+        self.kind_by_flags().ends_with_tcp()
     }
 
     /// Whether both directions are shut.
