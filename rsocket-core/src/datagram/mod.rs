@@ -1,8 +1,8 @@
 //! Datagram sockets (`SOCK_DGRAM` of rsocket(7), `wire-protocol §9`).
 //!
-//! A datagram rsocket is a kernel UDP socket, whose descriptor the program holds, with a slot that
-//! has [`flag::DATAGRAM`]. Each destination is met by UDP, behind the exchange's header. Where the
-//! two hosts have an InfiniBand or RoCE device between them, the exchange tells each the other's
+//! A datagram rsocket is a kernel UDP socket, whose descriptor the program holds, with a slot of
+//! the kind [`Kind::Datagram`]. Each destination is met by UDP, behind the exchange's header. Where
+//! the two hosts have an InfiniBand or RoCE device between them, the exchange tells each the other's
 //! queue pair, and datagrams go there from then on ([`fabric`]). Without a device, or with
 //! `RSOCKET_TRANSPORT=shm`, it brings memory to a receiver on the same host
 //! ([`crate::device::shm::mailbox`]): the receiver invites, the sender brings a ring that only the
@@ -49,7 +49,8 @@ use rustix::net::AddressFamily;
 
 use crate::bridge::native_rdma;
 use crate::conn::fork_group::{self, MAX_SLOTS};
-use crate::conn::slot::{SlotId, flag};
+use crate::conn::kind::Kind;
+use crate::conn::slot::SlotId;
 use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::sync::mutex::Mutex;
@@ -83,7 +84,7 @@ fn endpoint(id: SlotId) -> Result<&'static Endpoint, Failure> {
 #[inline]
 #[must_use]
 pub fn is(id: SlotId) -> bool {
-    fork_group::slot(id).is_some_and(|s| s.has(flag::DATAGRAM))
+    fork_group::slot(id).is_some_and(|s| s.kind_by_flags() == Kind::Datagram)
 }
 
 /// What this process has of the socket, made now if it has nothing yet: a child of a fork has not.

@@ -21,13 +21,33 @@ use crate::address::SockAddr;
 use crate::bridge::native_rdma;
 use crate::config::sizes::Size;
 use crate::conn::fork_group;
+use crate::conn::kind::Kind;
 use crate::conn::machine::Phase;
-use crate::conn::slot::{SlotId, flag};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::failure::Failure;
 use crate::{datagram, socket};
 
-/// Whether the socket's connection is made, or to be made, over RDMA: the one place where the way
-/// is chosen, asked first by every call below. The same for all sockets of the process.
+/// Whose calls they are that make, name and end a socket.
+enum Way {
+    /// [`crate::datagram`].
+    Datagram,
+    /// The connection manager's.
+    Rdma,
+    /// The kernel's.
+    Kernel,
+}
+
+/// The one place where the way is chosen, asked first by every call below.
+fn way(id: SlotId) -> Way {
+    match fork_group::slot(id).map(Slot::kind_by_flags) {
+        Some(Kind::Datagram) => Way::Datagram,
+        _ if over_rdma(id) => Way::Rdma,
+        _ => Way::Kernel,
+    }
+}
+
+/// Whether the socket's connection is made, or to be made, over RDMA. The same for all sockets of
+/// the process.
 fn over_rdma(_id: SlotId) -> bool {
     native_rdma::wanted()
 }
@@ -37,13 +57,11 @@ fn over_rdma(_id: SlotId) -> bool {
 /// # Errors
 /// As bind(2).
 pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Failure> {
-    if datagram::is(id) {
-        return datagram::names::bind(fd, name);
+    match way(id) {
+        Way::Datagram => datagram::names::bind(fd, name),
+        Way::Rdma => rdma::bind(id, fd, &name.0),
+        Way::Kernel => kernel::bind(fd, name),
     }
-    if over_rdma(id) {
-        return rdma::bind(id, fd, &name.0);
-    }
-    kernel::bind(fd, name)
 }
 
 /// Makes it a listener, with a name of the kernel's choice if it has none.
@@ -51,15 +69,15 @@ pub fn bind(id: SlotId, fd: RawFd, name: &SockAddr) -> Result<(), Failure> {
 /// # Errors
 /// As listen(2).
 pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Failure> {
-    if datagram::is(id) {
-        return Err(Failure::Unsupported);
+    match way(id) {
+        Way::Datagram => Err(Failure::Unsupported),
+        Way::Rdma => rdma::listen(id, fd, backlog),
+        Way::Kernel => {
+            kernel::listen(fd, backlog)?;
+            socket::listening(id, fd);
+            Ok(())
+        }
     }
-    if over_rdma(id) {
-        return rdma::listen(id, fd, backlog);
-    }
-    kernel::listen(fd, backlog)?;
-    socket::listening(id, fd);
-    Ok(())
 }
 
 /// Connects to a listener.
@@ -68,12 +86,14 @@ pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Failure> {
 /// As connect(2), `EINPROGRESS` for a socket that does not block above all; `ENODEV` where no
 /// device leads to that address.
 pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
-    if datagram::is(id) {
-        return datagram::names::connect(id, fd, to);
+    match way(id) {
+        Way::Datagram => datagram::names::connect(id, fd, to),
+        Way::Rdma => rdma::connect(id, fd, &to.0),
+        Way::Kernel => connect_by_kernel(id, fd, to),
     }
-    if over_rdma(id) {
-        return rdma::connect(id, fd, &to.0);
-    }
+}
+
+fn connect_by_kernel(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
     take_notice(id);
     let result = kernel::connect(id, fd, to);
     if result == Err(Failure::UnderWay)
@@ -106,10 +126,10 @@ pub fn accept(
 /// # Errors
 /// As getsockname(2).
 pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Failure> {
-    if over_rdma(id) && !datagram::is(id) {
-        return rdma::local_name(id, fd);
+    match way(id) {
+        Way::Rdma => rdma::local_name(id, fd),
+        Way::Datagram | Way::Kernel => kernel::local_name(fd),
     }
-    kernel::local_name(fd)
 }
 
 /// The peer's name.
@@ -117,20 +137,20 @@ pub fn local_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Failure> {
 /// # Errors
 /// As getpeername(2).
 pub fn peer_name(id: SlotId, fd: RawFd) -> Result<SockAddr, Failure> {
-    if over_rdma(id) && !datagram::is(id) {
-        return rdma::peer_name(id);
+    match way(id) {
+        Way::Rdma => rdma::peer_name(id),
+        Way::Datagram | Way::Kernel => kernel::peer_name(fd),
     }
-    kernel::peer_name(fd)
 }
 
 /// The pending error (`SO_ERROR`), which is cleared; 0 if there is none.
 pub fn error(id: SlotId, fd: RawFd) -> Result<i32, Failure> {
-    if datagram::is(id) {
-        return Ok(datagram::names::error(id, fd));
-    }
-    if over_rdma(id)
-        && let Some(e) = rdma::error(id, fd)
-    {
+    let known = match way(id) {
+        Way::Datagram => Some(datagram::names::error(id, fd)),
+        Way::Rdma => rdma::error(id, fd),
+        Way::Kernel => None,
+    };
+    if let Some(e) = known {
         return Ok(e);
     }
     let asked = take_notice(id);

@@ -36,6 +36,7 @@ mod bypass;
 pub mod call;
 #[cfg(test)]
 mod closing_tests;
+mod door;
 mod evidence;
 pub mod file;
 #[cfg(test)]

@@ -9,15 +9,17 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::os::fd::RawFd;
 
+use super::door::{Door, door};
 use super::{hints, reader, ready, soon};
 use crate::channel::ready_bitmap::{self, Meant};
 use crate::channel::{link, waiters};
 use crate::config::policy;
 use crate::conn::fork_group::{self, slot};
+use crate::conn::kind::Kind;
 use crate::conn::look::Look;
 use crate::conn::machine::Phase;
 use crate::conn::progress::Progress;
-use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::slot::{Slot, SlotId};
 use crate::host::counters;
 use crate::host::events::Events;
 use crate::waiting::spinning;
@@ -26,10 +28,10 @@ use crate::{bridge, datagram};
 /// Looks what is ready; see [`Look`].
 #[must_use]
 pub fn look(id: SlotId, fd: RawFd) -> Look {
-    match slot(id) {
-        Some(s) if s.has(flag::DATAGRAM) => datagram::ready::look(id, fd),
-        Some(s) => ready::look(id, s, fd),
-        None => Look { ready: Events::empty(), ask: Events::IN | Events::OUT },
+    match door(id) {
+        Door::Stream(s) => ready::look(id, s, fd),
+        Door::Datagram => datagram::ready::look(id, fd),
+        Door::Nobody => Look { ready: Events::empty(), ask: Events::IN | Events::OUT },
     }
 }
 
@@ -44,20 +46,22 @@ pub fn foresee(id: SlotId) {
 /// What the kernel said about the TCP socket, as the program may see it.
 #[must_use]
 pub fn heard(id: SlotId, fd: RawFd, kernel: Events) -> Events {
-    match slot(id) {
-        Some(s) if s.has(flag::DATAGRAM) => datagram::ready::heard(id, fd, kernel),
-        Some(s) => ready::heard(s, fd, kernel),
-        None => kernel,
+    match door(id) {
+        Door::Stream(s) => ready::heard(s, fd, kernel),
+        Door::Datagram => datagram::ready::heard(id, fd, kernel),
+        Door::Nobody => kernel,
     }
 }
 
 /// Puts a waker into the words that the peer looks at; false when something became ready meanwhile.
 #[must_use]
 pub fn arm(id: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool {
-    if datagram::is(id) {
-        return datagram::ready::arm(id, interest, waker, mark_ready);
-    }
-    slot(id).is_none_or(|s| match ready::arm(id, s, interest, waker, mark_ready) {
+    let s = match door(id) {
+        Door::Stream(s) => s,
+        Door::Datagram => return datagram::ready::arm(id, interest, waker, mark_ready),
+        Door::Nobody => return true,
+    };
+    match ready::arm(id, s, interest, waker, mark_ready) {
         ready::Armed::Armed => {
             bridge::cq_ownership::by_service(s);
             true
@@ -69,31 +73,33 @@ pub fn arm(id: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool {
             waiters::disarm(s, waker);
             false
         }
-    })
+    }
 }
 
 /// As [`arm`] for the receiving direction, but what was there already does not count: false only
 /// when [`Progress::received`] is no longer `seen`.
 #[must_use]
 pub fn arm_edge(id: SlotId, seen: u64, waker: u64, mark_ready: bool) -> bool {
-    if datagram::is(id) {
-        return datagram::ready::arm_edge(id, seen, waker, mark_ready);
+    let s = match door(id) {
+        Door::Stream(s) => s,
+        Door::Datagram => return datagram::ready::arm_edge(id, seen, waker, mark_ready),
+        Door::Nobody => return true,
+    };
+    let armed = ready::arm_edge(s, seen, waker, mark_ready);
+    if armed {
+        bridge::cq_ownership::by_service(s);
     }
-    slot(id).is_none_or(|s| {
-        let armed = ready::arm_edge(s, seen, waker, mark_ready);
-        if armed {
-            bridge::cq_ownership::by_service(s);
-        }
-        armed
-    })
+    armed
 }
 
 /// Takes the waker out again.
 pub fn disarm(id: SlotId, waker: u64) {
-    if datagram::is(id) {
-        datagram::ready::disarm(id, waker);
-    } else if let Some(s) = slot(id) {
-        waiters::disarm(s, waker);
+    match door(id) {
+        Door::Stream(s) => {
+            waiters::disarm(s, waker);
+        }
+        Door::Datagram => datagram::ready::disarm(id, waker),
+        Door::Nobody => {}
     }
 }
 
@@ -135,10 +141,11 @@ pub fn mode_epoch(id: SlotId) -> u32 {
 /// nobody wakes where a half-closed peer dies.
 #[must_use]
 pub fn recheck_after(id: SlotId) -> Option<Duration> {
-    if datagram::is(id) {
-        return datagram::ready::recheck_after(id);
+    match door(id) {
+        Door::Stream(s) => soon::recheck_after(id, s).or_else(|| reader::recheck_after(s)),
+        Door::Datagram => datagram::ready::recheck_after(id),
+        Door::Nobody => None,
     }
-    slot(id).and_then(|s| soon::recheck_after(id, s).or_else(|| reader::recheck_after(s)))
 }
 
 /// Whether a sibling may take a connection out of TCP, as all calls on it may, without anybody in
@@ -151,17 +158,19 @@ pub fn may_be_taken(id: SlotId) -> bool {
     let asks = fork_group::may_be_shared(id) && !policy::sandboxed();
     let others = slot(id).filter(|_| asks && fork_group::shared(id));
     others.is_some_and(|s| {
-        !s.has(flag::DATAGRAM) && !matches!(s.phase(), Phase::Unconnected | Phase::Refused)
+        s.kind_by_flags() != Kind::Datagram
+            && !matches!(s.phase(), Phase::Unconnected | Phase::Refused)
     })
 }
 
 /// How far the two directions have come.
 #[must_use]
 pub fn progress(id: SlotId) -> Progress {
-    if datagram::is(id) {
-        return datagram::ready::progress(id);
-    }
-    let Some(s) = slot(id) else { return Progress::default() };
+    let s = match door(id) {
+        Door::Stream(s) => s,
+        Door::Datagram => return datagram::ready::progress(id),
+        Door::Nobody => return Progress::default(),
+    };
     // What the look that follows would have the bridge bring belongs to this, or it would be news
     // once more.
     bridge::bring(s);
@@ -179,13 +188,16 @@ pub fn arrived(id: SlotId, fd: RawFd, before: bool) -> u64 {
 /// Whether the end of the stream came by the device, whatever is unread before it.
 #[must_use]
 pub fn is_over(id: SlotId) -> bool {
-    !datagram::is(id) && slot(id).is_some_and(ready::is_over)
+    match door(id) {
+        Door::Stream(s) => ready::is_over(s),
+        Door::Datagram | Door::Nobody => false,
+    }
 }
 
 /// Spins while that pays: true as soon as `probe` is.
 pub fn spin(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> bool {
-    if slots.first().is_some_and(|id| datagram::is(*id)) {
-        return datagram::ready::spin(probe);
+    match slots.first().map(|id| door(*id)) {
+        Some(Door::Datagram) => datagram::ready::spin(probe),
+        Some(Door::Stream(_) | Door::Nobody) | None => spinning::spin_for(probe, slots),
     }
-    spinning::spin_for(probe, slots)
 }
