@@ -63,12 +63,13 @@ pub fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Fa
     }
     let ends = wait::attached(id, s, fd)?;
     own(s)?;
+    let has_bridge = s.has_bridge();
     let place = Place::of_or_make(id);
     let mapped = place.with(|maps| {
         let offset = maps.choose(at, bytes, offset)?;
         let entry = if !writable {
             None
-        } else if s.has(flag::BRIDGED) {
+        } else if has_bridge {
             // SAFETY: the promise of Memory::new(), and withdraw follows.
             let index = unsafe { bridge::direct_placement::expose(s, at, bytes, offset) }?;
             Some(Entry { index, generation: 0 })
@@ -80,13 +81,13 @@ pub fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Fa
         maps.list.push(Map { at: at.expose_provenance(), len: bytes, offset, entry });
         // The flag and the mapping before the peer hears of it.
         s.set(flag::MAPPED);
-        if let Some(entry) = entry.filter(|_| !s.has(flag::BRIDGED)) {
+        if let Some(entry) = entry.filter(|_| !has_bridge) {
             ends.incoming.show_map(entry.index, entry.generation, offset, bytes);
         }
         Ok(offset)
     });
     let offset = mapped.unwrap_or(Err(Failure::Blocked))?;
-    if writable && !s.has(flag::BRIDGED) {
+    if writable && !has_bridge {
         thread::watch(id);
     }
     Ok(offset.cast_signed())
@@ -116,12 +117,11 @@ pub(super) fn own(s: &Slot) -> Result<(), Failure> {
 pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Failure> {
     let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     let place = Place::of(id).ok_or(Failure::Invalid)?;
+    let has_bridge = s.has_bridge();
     let removed = place.with(|maps| {
         let found = maps.list.iter().position(|m| m.at == at.addr() && m.len as usize == len);
         let found = found.ok_or(Failure::Invalid)?;
-        if !s.has(flag::BRIDGED)
-            && let Some(ends) = crate::channel::link::ends(s)
-        {
+        if !has_bridge && let Some(ends) = crate::channel::link::ends(s) {
             // What was sent before is in place before the mapping goes. A peer that broke a rule is
             // found by whoever looks next.
             let _ = arrive::all(s, &ends, maps);
@@ -132,9 +132,7 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Failure> {
         Ok(maps.list.remove(found).entry)
     });
     let entry = removed.unwrap_or(Err(Failure::Blocked))?;
-    if s.has(flag::BRIDGED)
-        && let Some(entry) = entry
-    {
+    if has_bridge && let Some(entry) = entry {
         bridge::direct_placement::withdraw(s, entry.index);
     }
     Ok(())

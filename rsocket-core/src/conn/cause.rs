@@ -157,7 +157,7 @@ fn never_left(s: &Slot) -> bool {
         s.receive_mode(),
         ReceiveMode::Kernel | ReceiveMode::Asked | ReceiveMode::Acknowledged
     );
-    receives && matches!(s.send_mode(), SendMode::Kernel | SendMode::Asked) && !s.has(flag::BRIDGED)
+    receives && matches!(s.send_mode(), SendMode::Kernel | SendMode::Asked) && !s.has_bridge()
 }
 
 #[cfg(test)]

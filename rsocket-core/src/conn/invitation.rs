@@ -51,7 +51,7 @@ pub(crate) fn move_on(s: &Slot, from: State, what: Happening) -> bool {
 
 /// It is decided.
 pub(crate) fn over(s: &Slot) {
-    if !s.has(flag::BRIDGED) {
+    if !s.has_bridge() {
         // The kernel knows the names of a TCP connection.
         s.names.iter().for_each(|name| name.set(None));
     }

@@ -35,7 +35,7 @@ pub fn note(s: &Slot, e: Failure) {
     if ends_connection(e) {
         // Release: pairs with `take`. The flag after it: it keeps later calls off the short way.
         s.pending_error.store(e.code(), Ordering::Release);
-        if !s.has(flag::BRIDGED) {
+        if s.ends_with_tcp() {
             s.set(flag::PEER_GONE);
         }
     }
@@ -80,7 +80,7 @@ pub fn check(s: &Slot) -> Result<(), Failure> {
 #[inline]
 #[must_use]
 pub fn is_kernels(s: &Slot) -> bool {
-    exists(s) && !s.has(flag::BRIDGED)
+    exists(s) && s.ends_with_tcp()
 }
 
 /// Whether there is one.

@@ -27,7 +27,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::channel::link::Ends;
-use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::slot::{Slot, SlotId};
 use crate::{bridge, sys};
 
 pub(crate) mod arrive;
@@ -46,10 +46,9 @@ pub const ANY: i64 = -1;
 /// This process closes its last descriptor of the connection: its memory is its own again.
 pub fn closing(id: SlotId, s: &Slot) {
     let Some(place) = Place::of(id) else { return };
+    let has_bridge = s.has_bridge();
     place.with(|maps| {
-        if !s.has(flag::BRIDGED)
-            && let Some(ends) = crate::channel::link::ends(s)
-        {
+        if !has_bridge && let Some(ends) = crate::channel::link::ends(s) {
             let _ = arrive::all(s, &ends, maps);
             for i in 0..maps.list.len() {
                 maps.hide(i, &ends, s);
@@ -59,7 +58,7 @@ pub fn closing(id: SlotId, s: &Slot) {
         maps.list.clear();
         thread::forget(id, maps);
     });
-    if s.has(flag::BRIDGED) {
+    if has_bridge {
         bridge::direct_placement::withdraw_all(s);
     }
     if s.placement.owner.load(Ordering::Acquire) == sys::pid() {

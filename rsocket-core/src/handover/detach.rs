@@ -16,8 +16,9 @@ use crate::channel::broken::{break_connection, cut_off, cut_short};
 use crate::channel::link::{self, Ends};
 use crate::channel::residual::{give_residual_away, give_way, serve_return};
 use crate::channel::{guard, handover_state, said, switch, unread};
+use crate::conn::kind::Kind;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
-use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::slot::{Slot, SlotId};
 use crate::conn::{cause, fork_group};
 use crate::device::shm::channel::RecvState;
 use crate::failure::Failure;
@@ -40,14 +41,18 @@ pub enum Scope {
 
 /// Goes back to TCP as far as `scope` says, or never leaves it.
 pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
-    if s.has(flag::BRIDGED) {
-        if s.has(flag::TCP_ANCHORED) {
-            leave_bridge(s, fd, reason);
-        } else {
-            leave_window(id, s, fd, reason, scope);
+    match s.kind() {
+        Kind::RdmaBesideTcp => leave_bridge(s, fd, reason),
+        Kind::NativeRdma => leave_window(id, s, fd, reason, scope),
+        Kind::Tcp | Kind::SharedMemory | Kind::RdmaListener | Kind::Datagram => {
+            leave_peer(id, s, fd, reason, scope);
         }
-        return;
     }
+}
+
+/// Beyond the channel, if there is one, is the peer itself: both ends agree where the directions
+/// leave it.
+fn leave_peer(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     phase::refuse(s, reason);
     let first = s.phase() == Phase::Paired;
     if !first && !has_more_to_return(s, scope) {
@@ -209,7 +214,7 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u
         Back::Nothing => None,
         Back::Bytes(n) => {
             // A loopback connection has carried nothing before.
-            let switch_offset = if s.has(flag::BRIDGED) {
+            let switch_offset = if s.has_bridge() {
                 Some(0)
             } else {
                 handover_state::switch_offset(&ends.incoming)

@@ -27,6 +27,7 @@ use crate::attach::phase;
 use crate::channel::link;
 use crate::conn::fds_in_flight::{FdInFlight, PLACES, Table};
 use crate::conn::fork_group::{self, ForkGroup};
+use crate::conn::kind::Kind;
 use crate::conn::machine::Phase;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -54,8 +55,10 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
         return false;
     }
     // What stands beside TCP has to go back there.
-    if s.has(flag::BRIDGED) && s.has(flag::TCP_ANCHORED | flag::PENDING) {
-        return false;
+    match s.kind() {
+        Kind::RdmaBesideTcp => return false,
+        Kind::NativeRdma if s.has(flag::PENDING) => return false,
+        _ => {}
     }
     // What this process alone has of an unfinished pairing.
     heirs::before_exec(id, s, fd);
@@ -86,7 +89,13 @@ fn hold_still(s: &Slot) -> bool {
         Phase::Young | Phase::Unconnected => !link::has_window(&s),
         // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has
         // connected it. It may have met its peer beside TCP since the caller looked.
-        Phase::Paired => s.has(flag::STRICT | flag::BRIDGED) && !s.has(flag::TCP_ANCHORED),
+        Phase::Paired => match s.kind() {
+            Kind::RdmaBesideTcp => false,
+            Kind::NativeRdma => true,
+            Kind::Tcp | Kind::SharedMemory | Kind::RdmaListener | Kind::Datagram => {
+                s.has(flag::STRICT)
+            }
+        },
         _ => false,
     };
     if still {

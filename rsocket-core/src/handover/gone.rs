@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 
 use crate::attach::trust;
 use crate::channel::{handover_state, link, unread};
+use crate::conn::kind::Kind;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, flag};
@@ -14,7 +15,7 @@ use crate::host::tuple;
 /// The peer's FIN was seen. Did it close for good, or only half? A closed socket that the kernel
 /// still keeps is an orphan: no inode.
 pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
-    if s.has(flag::TCP_ANCHORED) && !s.has(flag::LOST) {
+    if s.kind_by_flags() == Kind::RdmaBesideTcp && !s.has(flag::LOST) {
         // Its bridge says so in the window, behind all that is still on its way.
         return link::ends(s).is_some_and(|e| handover_state::receiver_closed(&e.outgoing));
     }

@@ -6,7 +6,7 @@
 
 use crate::conn::conn_counters::ConnCounters;
 use crate::conn::fork_group;
-use crate::conn::slot::{Slot, flag};
+use crate::conn::slot::Slot;
 use crate::live_segment::{self, Record, layout::record};
 use crate::stats::{self, Transport};
 
@@ -55,7 +55,7 @@ pub fn beyond(s: &Slot) -> [u64; 2] {
 
 /// Adds what a connection moved since the last time to the process's counters.
 pub fn flush(s: &Slot) {
-    let beyond = if s.has(flag::BRIDGED) { Transport::Rdma } else { Transport::Shm };
+    let beyond = if s.has_bridge() { Transport::Rdma } else { Transport::Shm };
     let kept = [
         (Transport::Tcp, record::TCP_IN, s.tcp_in.take(), record::TCP_OUT, s.tcp_out.take()),
         (beyond, record::DEVICE_IN, s.shm_in.take(), record::DEVICE_OUT, s.shm_out.take()),

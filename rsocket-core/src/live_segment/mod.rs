@@ -23,7 +23,8 @@ use std::os::fd::RawFd;
 
 use crate::config::policy;
 use crate::conn::cause;
-use crate::conn::slot::{self, Slot, SlotId, flag};
+use crate::conn::kind::Kind;
+use crate::conn::slot::{self, Slot, SlotId};
 use crate::host::tuple::Tuple;
 use crate::stats::{self, Stats};
 use crate::sync::published::Published;
@@ -184,10 +185,10 @@ pub fn name_pair(s: &Slot, common: u64) {
 }
 
 fn via(s: &Slot) -> u64 {
-    let via = match () {
-        () if s.has(flag::BRIDGED) => Via::Rdma,
-        () if s.has_window() => Via::Shm,
-        () => Via::Tcp,
+    let via = match s.kind() {
+        Kind::RdmaBesideTcp | Kind::NativeRdma => Via::Rdma,
+        Kind::SharedMemory => Via::Shm,
+        Kind::Tcp | Kind::RdmaListener | Kind::Datagram => Via::Tcp,
     };
     u64::from(via as u32) << 32
 }

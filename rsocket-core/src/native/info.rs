@@ -71,7 +71,7 @@ pub fn segment(id: SlotId) -> Option<u32> {
 }
 
 fn path(s: &Slot) -> Option<u32> {
-    if !s.has(flag::BRIDGED) {
+    if !s.has_bridge() {
         return None;
     }
     let bridge = s.bridge.load(Ordering::Acquire).checked_sub(1).and_then(table::find)?;

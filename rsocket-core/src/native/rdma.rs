@@ -22,6 +22,7 @@ use crate::bridge::{self, ends, loopback, news, service, serving, silent};
 use crate::channel::link;
 use crate::config::sizes::Size;
 use crate::conn::fork_group;
+use crate::conn::kind::Kind;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::conn::timers::Rules;
 use crate::device::rdma::CmId;
@@ -65,7 +66,8 @@ fn wildcard(fd: RawFd) -> Result<SocketAddr, Failure> {
 pub fn bind(id: SlotId, fd: RawFd, name: &SocketAddr) -> Result<(), Failure> {
     let s = slot(id)?;
     let [ours, _] = &s.names;
-    if ours.get().is_some() || s.has(flag::BRIDGED | flag::BRIDGE_LISTENS) {
+    let met = matches!(s.kind(), Kind::RdmaBesideTcp | Kind::NativeRdma | Kind::RdmaListener);
+    if ours.get().is_some() || met {
         return Err(Failure::Invalid);
     }
     if wildcard(fd)?.is_ipv6() != name.is_ipv6() {
@@ -132,11 +134,10 @@ pub(super) fn resized(s: &Slot) {
 /// As listen(2); `ENODEV` where there is no RDMA.
 pub fn listen(id: SlotId, fd: RawFd, backlog: i32) -> Result<(), Failure> {
     let s = slot(id)?;
-    if s.has(flag::BRIDGED) {
-        return Err(Failure::Invalid);
-    }
-    if s.has(flag::BRIDGE_LISTENS) {
-        return sockets::listen(sys::borrow(fd), backlog);
+    match s.kind() {
+        Kind::RdmaBesideTcp | Kind::NativeRdma => return Err(Failure::Invalid),
+        Kind::RdmaListener => return sockets::listen(sys::borrow(fd), backlog),
+        Kind::Tcp | Kind::SharedMemory | Kind::Datagram => {}
     }
     let [ours, _] = &s.names;
     if ours.get().is_none() {
@@ -195,21 +196,10 @@ fn connect_within(
     limit: Option<u64>,
 ) -> Result<(), Failure> {
     let s = slot(id)?;
-    if s.has(flag::BRIDGE_LISTENS) {
-        return Err(Failure::Connected);
-    }
-    if s.has(flag::BRIDGED) {
-        if s.has(flag::PENDING) {
-            return Err(Failure::AlreadyUnderWay);
-        }
-        if !s.has(flag::UNREACHED) {
-            return Err(Failure::Connected);
-        }
-        let told = s.pending_error.swap(0, Ordering::AcqRel);
-        begin_anew(s, fd);
-        if told != 0 {
-            return Err(Failure::from_code(told));
-        }
+    match s.kind() {
+        Kind::RdmaListener => return Err(Failure::Connected),
+        Kind::RdmaBesideTcp | Kind::NativeRdma => after_an_attempt(s, fd)?,
+        Kind::Tcp | Kind::SharedMemory | Kind::Datagram => {}
     }
     if wildcard(fd)?.is_ipv6() != to.is_ipv6() {
         return Err(Failure::WrongFamily);
@@ -226,6 +216,20 @@ fn connect_within(
         None => CallDeadline::new(s, libc::SO_SNDTIMEO),
     };
     reached(id, s, fd, &mut deadline, limit.is_some())
+}
+
+/// Another attempt was made before: if that has failed, and the program was told, the next may
+/// begin.
+fn after_an_attempt(s: &Slot, fd: RawFd) -> Result<(), Failure> {
+    if s.has(flag::PENDING) {
+        return Err(Failure::AlreadyUnderWay);
+    }
+    if !s.has(flag::UNREACHED) {
+        return Err(Failure::Connected);
+    }
+    let told = s.pending_error.swap(0, Ordering::AcqRel);
+    begin_anew(s, fd);
+    if told != 0 { Err(Failure::from_code(told)) } else { Ok(()) }
 }
 
 /// Waits until it is known whether the peer was reached; the call is over then.
