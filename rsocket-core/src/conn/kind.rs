@@ -57,10 +57,11 @@ impl Kind {
     #[inline(always)]
     #[must_use]
     pub const fn of(flags: u32, has_window: bool) -> Self {
-        if flags & BRIDGED != 0 {
-            if flags & TCP_ANCHORED != 0 { Self::RdmaBesideTcp } else { Self::NativeRdma }
-        } else if flags & DATAGRAM != 0 {
+        // The order is that of the questions: who waits asks for datagrams alone, and often.
+        if flags & DATAGRAM != 0 {
             Self::Datagram
+        } else if flags & BRIDGED != 0 {
+            if flags & TCP_ANCHORED != 0 { Self::RdmaBesideTcp } else { Self::NativeRdma }
         } else if flags & BRIDGE_LISTENS != 0 {
             Self::RdmaListener
         } else if has_window {
