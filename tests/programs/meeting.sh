@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Ends in two network namespaces, which see one directory: on a bridge, behind a router that
 # rewrites the destination and the source, by hairpin, in pid, user and time namespaces of their
-# own. Thousands of connections with the same bytes at the same counts: no end meets another
-# connection's, and 95 of 100 attach. Without the directory, or without timestamps, they stay on
-# TCP.
+# own, without a loopback interface. Thousands of connections with the same bytes at the same
+# counts: no end meets another connection's, and 95 of 100 attach. Without the directory, or without
+# timestamps, they stay on TCP.
 . "$(dirname "$0")/common.sh"
 . "$HERE/topology.sh"
 . "$HERE/topology_crosswire.sh"
@@ -35,6 +35,12 @@ meet() {
     tcp) check "$what: $seen" "" test "$attached" = 0 ;;
   esac
 }
+# loopback END down|up : down as before it was brought up for the first time, without an address.
+loopback() {
+  ip_in "$1" link set lo "$2"
+  [ "$2" = up ] || ip_in "$1" addr flush dev lo
+}
+
 for MODE in $(modes_of "${@:-tcp eager default}"); do
   tmpdir STATS
   meet shm "on a bridge" bridge 4
@@ -50,6 +56,10 @@ for MODE in $(modes_of "${@:-tcp eager default}"); do
   if unshare -T --monotonic 86400 true 2>/dev/null; then
     meet shm "a clock of one's own" bridge 4 unshare -T --monotonic 86400 --fork
   else say "SKIP $NAME: no time namespaces here"; fi
+  for end in A C; do loopback $end down; done
+  meet shm "no loopback interface" bridge 4
+  meet shm "no loopback interface, IPv6" bridge 6
+  for end in A C; do loopback $end up; done
   MEET='' meet tcp "without a directory" bridge 4
   setting C net.ipv4.tcp_timestamps=0
   meet tcp "without timestamps" bridge 4

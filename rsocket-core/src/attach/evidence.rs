@@ -96,13 +96,13 @@ pub(crate) fn is_known(s: &Slot, fd: RawFd) -> bool {
 }
 
 /// Whether a timestamp says which connection it is, and whether asking for it is not deadly.
-fn is_usable() -> bool {
-    !trial::handshake_kills() && offsets::are_each_ones_own()
+fn is_usable(fd: RawFd) -> bool {
+    !trial::handshake_kills() && offsets::are_each_ones_own(fd)
 }
 
 /// Where the timestamp of the SYN lies that this end has sent, if it says which connection it is.
 pub(crate) fn bounds(s: &Slot, fd: RawFd) -> Option<Bounds> {
-    if is_usable() { s.handshake.dialled_bounds(fd) } else { None }
+    if is_usable(fd) { s.handshake.dialled_bounds(fd) } else { None }
 }
 
 /// The timestamp of the SYN that this end was sent, for an end that is not sure and will find out
@@ -113,7 +113,7 @@ pub(crate) fn told(s: &Slot, fd: RawFd) -> Option<u32> {
 
 /// As [`told`], if it says which connection it is.
 pub(crate) fn stamp(s: &Slot, fd: RawFd) -> Option<u32> {
-    told(s, fd).filter(|_| is_usable())
+    told(s, fd).filter(|_| is_usable(fd))
 }
 
 /// What the end that connected knows, given the other one's hint.

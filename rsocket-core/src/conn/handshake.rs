@@ -137,7 +137,7 @@ impl Handshake {
     pub fn dialled_bounds(&self, fd: RawFd) -> Option<Bounds> {
         let sent =
             Span { from: self.from.load(Ordering::Relaxed), to: self.to.load(Ordering::Relaxed) };
-        if sent.from == 0 || sent.to == 0 || !offsets::are_each_ones_own() {
+        if sent.from == 0 || sent.to == 0 || !offsets::are_each_ones_own(fd) {
             return None;
         }
         // A thread that is kept from its processor in between knows less than it could.

@@ -369,6 +369,12 @@ pub(super) const CALLS: &[Call] = &[
         [libc::AF_INET as usize, libc::SOCK_STREAM as usize | AT_ONCE],
         Descriptor,
     ),
+    handshake(
+        "socket.AF_INET6",
+        libc::SYS_socket,
+        [libc::AF_INET6 as usize, libc::SOCK_STREAM as usize | AT_ONCE],
+        Descriptor,
+    ),
     handshake("pidfd_open", libc::SYS_pidfd_open, [NOBODY], Error(ESRCH)),
     // Meeting across network namespaces.
     directory("openat.O_PATH", libc::SYS_openat, [NONE, NAME, ITSELF]),
