@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::RawFd;
 
 use crate::attach::meet::names::Name;
-use crate::attach::meet::{absent, offers, place};
+use crate::attach::meet::{absent, offers};
 use crate::attach::permit::{permitted, sibling_in_sandbox};
 use crate::attach::phase::{
     OPEN_OFFERS, close_pairing_fd, elsewhere, enter, give_up, hold, is_here, lapse,
@@ -44,7 +44,8 @@ use greeting::{answer, finish, say_hello, say_hello_there};
 
 /// How many may be open at a time: each is a descriptor.
 const MAX_OFFERS: u32 = 64;
-/// Looks for a counterpart before people are shown that none has come.
+/// Looks for a counterpart before people are shown that none has come, and it is looked for
+/// elsewhere. Who accepted has looked twice, at a position and at its double.
 const TRIES_SHOWN: u32 = 20;
 /// The same before an offer lapses.
 const OFFER_TRIES: u32 = 200;
@@ -252,7 +253,7 @@ fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     };
     if !retry::looks_anew(s) {
         return if s.has(flag::CONNECTING) {
-            offer(s, &tuple)
+            offer_somewhere(s, fd, &tuple)
         } else {
             say_hello((s, fd), &tuple, None, false)
         };
@@ -275,7 +276,7 @@ fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
         return Ok(());
     }
     if s.has(flag::CONNECTING) {
-        return offer(s, &tuple);
+        return offer_somewhere(s, fd, &tuple);
     }
     let owner = if let Peer::Here(owner) = peer { Some(owner) } else { None };
     say_hello((s, fd), &tuple, owner, owner.is_none() || !own)
@@ -313,7 +314,7 @@ fn begin_elsewhere(
     fd: RawFd,
     tuple: &Tuple,
 ) -> Result<(), Reason> {
-    if !place::is_there() || !policy::shm_allowed() || trial::directory_kills() {
+    if !evidence::has_directory() {
         return abroad::begin(id, s, tuple);
     }
     let connecting = s.has(flag::CONNECTING);
@@ -324,7 +325,11 @@ fn begin_elsewhere(
     if !known {
         return Err(Reason::NoHandshake);
     }
-    if connecting { offer_there(s, fd, tuple) } else { say_hello_there(s, fd, tuple) }
+    if connecting {
+        offer_there(s, fd, tuple)
+    } else {
+        say_hello_there(s, fd, tuple, Reason::NobodyMet)
+    }
 }
 
 /// Where there is RDMA: whether the other end is looked for in the directory first.
@@ -335,8 +340,27 @@ fn comes_first(s: &Slot, tuple: &Tuple) -> bool {
     s.tries.load(Ordering::Relaxed) < LOOKS_BEFORE_RDMA
 }
 
+/// On this host each port is somebody else's.
 fn absent_key(tuple: &Tuple) -> u64 {
-    absent::key(tuple.family, &tuple.remote.addr)
+    let key = absent::key(tuple.family, &tuple.remote.addr);
+    if tuple.peer_may_be_local() { key ^ u64::from(tuple.remote.port) << 32 } else { key }
+}
+
+/// Where the other end looks, as far as is known: in this network namespace, or, if nobody came
+/// there, in the directory.
+fn offer_somewhere(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
+    if !s.has(flag::OFFERS_THERE) {
+        return offer(s, tuple);
+    }
+    let now = sys::now_ns();
+    if absent::may_come(absent_key(tuple), now) {
+        match offer_there(s, fd, tuple) {
+            Err(Reason::MeetRefused) => absent::did_not_come(absent_key(tuple), now),
+            done => return done,
+        }
+    }
+    s.clear(flag::OFFERS_THERE);
+    offer(s, tuple)
 }
 
 fn offer(s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(), Reason> {
@@ -364,7 +388,8 @@ fn offer_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Rea
         offers::open(&name).map(|fd| Offer { fd }).map_err(not_there)
     })?;
     // What is shown until somebody comes.
-    if noted == Reason::NobodyMet as u32 && s.phase() == Phase::Offered {
+    let shown = noted == Reason::NobodyMet as u32 || s.has(flag::OFFERS_THERE);
+    if shown && s.phase() == Phase::Offered {
         s.reason.store(noted, Ordering::Relaxed);
     }
     Ok(())
@@ -414,16 +439,43 @@ fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
         return if s.has(flag::STRICT) { answer(id, s, fd, Some(seen)) } else { Ok(()) };
     }
     let tries = later(s);
-    if tries >= TRIES_THERE && offers::is_one(offer.fd) && !s.has(flag::STRICT) {
+    let there = offers::is_one(offer.fd);
+    // Without TCP, whoever is elsewhere for sure is waited for.
+    if there && tries >= TRIES_THERE && !s.has_just(flag::STRICT, MUST_COME) {
         return nobody_came(s, fd);
     }
+    if !there && tries >= TRIES_SHOWN && may_come_there(s, fd) {
+        return go_there(s);
+    }
     if tries == TRIES_SHOWN && !s.has(flag::STRICT) {
-        let there = offers::is_one(offer.fd);
-        let reason = if there { Reason::NobodyMet } else { Reason::OfferLapsed };
-        s.reason.store(reason as u32, Ordering::Relaxed);
+        s.reason.store(not_come(s, there) as u32, Ordering::Relaxed);
     }
     let late = tries >= OFFER_TRIES || required_by_now(s);
     if !late || s.has(flag::STRICT) { Ok(()) } else { Err(Reason::OfferLapsed) }
+}
+
+/// Of [`flag`], what decides whether an offer in the directory ends.
+const MUST_COME: u32 = flag::STRICT | flag::OFFERS_THERE;
+
+/// Why an offer that nobody has taken up is on TCP.
+fn not_come(s: &Slot, there: bool) -> Reason {
+    if there && !s.has(flag::OFFERS_THERE) { Reason::NobodyMet } else { Reason::OfferLapsed }
+}
+
+/// Whether one who did not come in this network namespace may come in the directory.
+fn may_come_there(s: &Slot, fd: RawFd) -> bool {
+    evidence::may_be_there(s, fd)
+        && Tuple::of(fd).is_some_and(|t| absent::may_come(absent_key(&t), sys::now_ns()))
+}
+
+/// The next offer is made in the directory, at once.
+fn go_there(s: &PairingGuard<'_>) -> Result<(), Reason> {
+    lapse(s)?;
+    s.set(flag::OFFERS_THERE);
+    s.reason.store(Reason::OfferLapsed as u32, Ordering::Relaxed);
+    s.tries.store(0, Ordering::Relaxed);
+    retry::now(s);
+    Ok(())
 }
 
 /// In the directory nobody came for long: most likely the other end is on another host. The offer
@@ -432,8 +484,10 @@ fn nobody_came(s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     if let Some(tuple) = Tuple::of(fd) {
         absent::did_not_come(absent_key(&tuple), sys::now_ns());
     }
+    let reason = not_come(s, true);
     lapse(s)?;
-    s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
+    s.clear(flag::OFFERS_THERE);
+    s.reason.store(reason as u32, Ordering::Relaxed);
     s.tries.store(0, Ordering::Relaxed);
     put_off(s);
     Ok(())
@@ -458,7 +512,12 @@ pub fn restart(s: &Slot) -> bool {
     if fresh {
         close_pairing_fd(&s);
         s.clear(
-            flag::CONNECTING | flag::STRICT | flag::PEER_FIN | flag::PEER_GONE | flag::CONNECT_NEWS,
+            flag::CONNECTING
+                | flag::STRICT
+                | flag::OFFERS_THERE
+                | flag::PEER_FIN
+                | flag::PEER_GONE
+                | flag::CONNECT_NEWS,
         );
         s.tries.store(0, Ordering::Relaxed);
         s.set_backs.store(0, Ordering::Relaxed);

@@ -7,7 +7,7 @@
 //   right; exit 1 at the first that is not
 //
 // ADDRESS in the environment is where to listen, or to ask: 127.0.0.1 without it; PORT where to
-// listen.
+// listen; ROUNDS how often one asks.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +23,8 @@
 
 // An end has reason to leave TCP after 17 of the rounds; 64 connections at once on two processors
 // have the others to find each other in.
-enum { SIZE = 1000, ROUNDS = 60 };
+enum { SIZE = 1000 };
+static int rounds = 60;
 static struct sockaddr_in6 at;
 static socklen_t at_size;
 static atomic_int left, right;
@@ -106,8 +107,8 @@ static void *asks(void *p) {
     while (connect(fd, (void *)&at, at_size))
       if (errno != EADDRNOTAVAIL || usleep(1000)) die("connect");
     memset(same, 'x', SIZE);
-    for (int i = 0; i <= ROUNDS; i++) {
-      if (i == ROUNDS)
+    for (int i = 0; i <= rounds; i++) {
+      if (i == rounds)
         for (int j = 0; j < SIZE; j++) same[j] = (char)((unsigned)k * 2654435761u >> (j % 4 * 8));
       put(fd, same, SIZE);
       if (whole(fd, got, SIZE) != 1) die("the end of the stream");
@@ -121,6 +122,7 @@ static void *asks(void *p) {
 static void ask(int port, int count, int threads) {
   pthread_t t[256];
   address(port);
+  if (getenv("ROUNDS")) rounds = atoi(getenv("ROUNDS"));
   left = count;
   if (threads > 256) threads = 256;
   for (int i = 0; i < threads; i++)

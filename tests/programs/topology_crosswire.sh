@@ -19,6 +19,7 @@ few_ports() {
   setting B net.ipv4.ip_local_port_range="20000 $((19999 + $1))" net.ipv4.tcp_max_tw_buckets=0
 }
 
+SERVES=() # What goes before the program that serves.
 # alike WHAT COUNT [THREADS] : so many connections by the `path` that was asked for last, 64 at a
 # time if not told otherwise; how many milliseconds, in TOOK. A listens at LISTENS, if that is set,
 # and at port SERVED, 8080 without it.
@@ -27,7 +28,7 @@ alike() {
   rm -rf "${STATS:?}"/* "$WORK/port" "$WORK/in"
   mkfifo "$WORK/in"
   exec 7<>"$WORK/in"
-  serve crosswire_pid A "$port" env ADDRESS="${LISTENS:-$OWN}" PORT="$port" \
+  serve crosswire_pid A "$port" "${SERVES[@]}" env ADDRESS="${LISTENS:-$OWN}" PORT="$port" \
     sh -c 'exec "$1" serve "$2" <"$3"' victim "$work/crosswire" "$WORK/port" "$WORK/in"
   began=$(date +%s%N)
   preloaded "$FROM"

@@ -12,7 +12,7 @@
 )]
 
 use core::net::{SocketAddr, SocketAddrV6};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::RawFd;
 
 use super::meet::pake::Side;
@@ -37,11 +37,16 @@ use crate::sys::{identity, sockets};
 pub(crate) enum Peer {
     /// In this network namespace, and this is what the kernel says of it.
     Here(Owner),
-    /// It has an address of this namespace's, and the ends have to prove the rest.
+    /// It has an address of this namespace's, as far as is seen here ([`may_be_there`]), and the
+    /// ends have to prove the rest.
     Somewhere,
     /// In another namespace, or on another host.
     Elsewhere,
 }
+
+/// The kernel could not be asked when it last was to be. Relaxed: all threads of a process find the
+/// same, and it only says where else to look.
+static UNASKED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the other end of the connection is in this network namespace, and there is a way to know
 /// it there.
@@ -49,7 +54,9 @@ pub(crate) enum Peer {
 /// # Errors
 /// Why the connection stays on TCP.
 pub(crate) fn where_is(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<Peer, Reason> {
-    let found = match trust::find(&tuple.reversed()).map_err(not_asked) {
+    let asked = trust::find(&tuple.reversed()).map_err(not_asked);
+    UNASKED.store(asked == Err(Reason::NoNetlink), Ordering::Relaxed);
+    let found = match asked {
         Ok(None) => return Ok(Peer::Elsewhere),
         Err(Reason::NoNetlink) if !is_address_here(tuple) => return Ok(Peer::Elsewhere),
         Err(Reason::NoNetlink) => None,
@@ -88,6 +95,17 @@ fn is_address_here(tuple: &Tuple) -> bool {
         _ => SocketAddrV6::new(tuple.remote.addr.into(), 0, 0, tuple.scope).into(),
     };
     sockets::can_have(&address).is_ok()
+}
+
+/// Whether ends can meet in the directory.
+pub(crate) fn has_directory() -> bool {
+    place::is_there() && policy::shm_allowed() && !trial::directory_kills()
+}
+
+/// Whether the other end may be in the directory, although it has an address of this namespace's:
+/// that may be a rewritten one (`REDIRECT`), which only the kernel could have said.
+pub(crate) fn may_be_there(s: &Slot, fd: RawFd) -> bool {
+    UNASKED.load(Ordering::Relaxed) && has_directory() && is_known(s, fd)
 }
 
 /// Whether this end knows enough of its handshake.

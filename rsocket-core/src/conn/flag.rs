@@ -76,6 +76,8 @@ flags! {
     /// The switch offset is known, and TCP still has bytes before it: a reader that waits need not
     /// look at the window.
     TCP_AHEAD = 10, Once;
+    /// Nobody has come to its name in this network namespace: it offers in the directory.
+    OFFERS_THERE = 11, ComesAndGoes;
     /// An rsocket from the start: strict, and bytes that come by TCP are a stranger's.
     RSOCKET = 12, Born;
     /// The program has not asked yet how its connect went: until it does, or the end attaches, a

@@ -66,6 +66,12 @@ pub(crate) fn say_hello(
         Ok(Some(channel)) => channel,
         // Or so many have knocked that there is no room for another one.
         Ok(None) | Err(Failure::Blocked) => {
+            if owner.is_none() && evidence::may_be_there(s, fd) {
+                return match say_hello_there(s, fd, tuple, Reason::NoOffer) {
+                    Err(Reason::MeetRefused) => nobody_there(s, Reason::NoOffer),
+                    said => said,
+                };
+            }
             let tries = later(s);
             return nobody(s, Reason::NoOffer, tries >= KNOCK_TRIES);
         }
@@ -77,11 +83,13 @@ pub(crate) fn say_hello(
     hello_sent(s, &channel, sent)
 }
 
-/// The same in the directory, where some offers may be the right one.
+/// The same in the directory, where some offers may be the right one. `none` is the reason where
+/// there is no such.
 pub(crate) fn say_hello_there(
     s: &PairingGuard<'_>,
     fd: RawFd,
     tuple: &Tuple,
+    none: Reason,
 ) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let stamp = evidence::stamp(s, fd).ok_or(Reason::NoHandshake)?;
@@ -91,7 +99,7 @@ pub(crate) fn say_hello_there(
     if let Some(other) = looked.other {
         offers::reap_if_forgotten(&other);
     }
-    let Some(name) = looked.offer else { return nobody_there(s) };
+    let Some(name) = looked.offer else { return nobody_there(s, none) };
     let first = match prepare(s, fd, None) {
         Ok(first) => first,
         Err(reason) => return unproved(s, reason, None),
@@ -104,19 +112,19 @@ pub(crate) fn say_hello_there(
             if offers::reap(&name) {
                 listing::refuse(&name, stamp);
             }
-            return nobody_there(s);
+            return nobody_there(s, none);
         }
-        Called::NotNow => return nobody_there(s),
+        Called::NotNow => return nobody_there(s, none),
     };
     let sent = first.say(&channel);
     hello_sent(s, &channel, sent)
 }
 
-fn nobody_there(s: &PairingGuard<'_>) -> Result<(), Reason> {
+fn nobody_there(s: &PairingGuard<'_>, none: Reason) -> Result<(), Reason> {
     let tries = retry::soon(s);
     // What is said if the connection ends before.
-    s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
-    nobody(s, Reason::NobodyMet, tries >= LOOKS_THERE)
+    s.reason.store(none as u32, Ordering::Relaxed);
+    nobody(s, none, tries >= LOOKS_THERE)
 }
 
 fn nobody(s: &Slot, reason: Reason, late: bool) -> Result<(), Reason> {
