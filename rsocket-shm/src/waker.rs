@@ -129,6 +129,17 @@ impl WakerRef {
         self.take(u32::MAX) | woken
     }
 
+    /// As [`take`](Self::take) after a sleep that has heard the socket, the eventfd, both, or
+    /// neither, where a ring may be on its way.
+    pub fn take_rung(&self, [socket, event]: [bool; 2], due: u32) -> bool {
+        let fd = if event || !socket { self.event() } else { -1 };
+        let by_event = fd >= 0 && rustix::io::read(sys::borrow(fd), &mut [0_u8; 8]).is_ok();
+        if by_event && !socket {
+            return true;
+        }
+        self.take(due) || by_event
+    }
+
     /// As [`drain`](Self::drain) where so many rings are due at most: the read that finds nothing
     /// more is left out. What others have woken is heard by whoever sleeps with this waker next,
     /// and means nothing.
@@ -151,6 +162,14 @@ impl WakerRef {
 #[must_use]
 pub fn borrow() -> Option<WakerRef> {
     lend(THREAD)
+}
+
+/// As [`borrow`], for a sleep on its [`event`](WakerRef::event) as well: the front waker, which
+/// peers ring at a fraction of the cost, while no other thread has it, in a process without epoll
+/// sets.
+#[must_use]
+pub fn borrow_front() -> Option<WakerRef> {
+    front::take_for_thread().or_else(borrow)
 }
 
 /// A waker for an epoll set, which survives a fork in both processes until it is given back.

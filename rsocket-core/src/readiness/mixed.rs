@@ -192,8 +192,8 @@ struct Wait<'a, S: Source> {
     sets: &'static Registry<S>,
     find: Finder,
     entries: &'a mut [Entry],
-    /// One for each entry that is [`asked`](Entry::asked) about, then one for the waker, if there
-    /// is one, and what else there is to sleep on.
+    /// One for each entry that is [`asked`](Entry::asked) about, then one for the waker and one for
+    /// its eventfd, if there is one, and what else there is to sleep on.
     kernel: &'a mut [pollfd],
     recheck_after: Option<Duration>,
     /// What handlers had run when the wait began.
@@ -209,7 +209,7 @@ pub(crate) fn wait<S: Source>(
     find: Finder,
 ) -> Result<usize, Failure> {
     let none = pollfd { fd: -1, events: 0, revents: 0 };
-    let Some(mut kernel) = Room::<_, { 2 * FEW + 1 }>::new(2 * entries.len() + 1, none) else {
+    let Some(mut kernel) = Room::<_, { 2 * FEW + 2 }>::new(2 * entries.len() + 2, none) else {
         return Err(Failure::NoMemory);
     };
     let source = &sets.source;
@@ -350,8 +350,10 @@ impl<S: Source> Wait<'_, S> {
     /// Writes the kernel's share of the question: how long it is, and where the waker stands.
     /// Nothing that means nothing is among it: of as many entries as the process may have
     /// descriptors one more would be too many.
-    fn fill(&mut self, waker: Option<RawFd>) -> (usize, usize) {
-        let end = waker.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+    fn fill(&mut self, waker: Option<S::Waker>) -> (usize, usize) {
+        let heard = |fd| pollfd { fd, events: POLLIN, revents: 0 };
+        let end = waker.map(|b| heard(b.fd()));
+        let event = waker.map(|b| b.event()).filter(|fd| *fd >= 0).map(heard);
         let asked = self.entries.iter().filter(|e| e.asked());
         let place = asked.clone().count();
         let entries = asked.map(|e| {
@@ -368,9 +370,10 @@ impl<S: Source> Wait<'_, S> {
         });
         let special = self.entries.iter().filter(|e| e.special).filter_map(|e| e.slot);
         let further = special.filter_map(|slot| self.source.events(slot));
-        let further = further.map(|fd| pollfd { fd, events: POLLIN, revents: 0 });
+        let further = further.map(heard);
         let mut used = 0;
-        for (to, from) in self.kernel.iter_mut().zip(entries.chain(end).chain(further)) {
+        for (to, from) in self.kernel.iter_mut().zip(entries.chain(end).chain(event).chain(further))
+        {
             *to = from;
             used += 1;
         }
@@ -423,7 +426,7 @@ impl<S: Source> Wait<'_, S> {
         time: Option<Duration>,
         mask: *const libc::sigset_t,
     ) -> Result<usize, Failure> {
-        let (used, place) = self.fill(waker.map(|b| b.fd()));
+        let (used, place) = self.fill(waker);
         let spec = time.map(timespec);
         let waits = time.is_none_or(|t| !t.is_zero());
         let entered = if waits { self.enter() } else { Some(0) };
@@ -440,8 +443,10 @@ impl<S: Source> Wait<'_, S> {
         self.leave(entered.unwrap_or(0));
         if let Some(waker) = waker {
             self.disarm(waker);
-            if self.kernel.get(place).is_some_and(|k| k.revents != 0) {
-                waker.drain();
+            let said = |i: usize| self.kernel.get(i).is_some_and(|k| k.revents != 0);
+            let rang = [said(place), waker.event() >= 0 && said(place + 1)];
+            if rang != [false; 2] {
+                waker.take_rung(rang);
             }
         }
         match result {

@@ -35,6 +35,10 @@ pub trait Waker: Copy + Send + Sync + 'static {
     fn id(&self) -> u64;
     /// Takes all rings out.
     fn drain(&self);
+    /// As [`Self::drain`] after a sleep that has heard `fd`, `event` or both.
+    fn take_rung(&self, _rang: [bool; 2]) {
+        self.drain();
+    }
     /// Makes room for the next ring, after an edge has told of those that are there: enough where
     /// only edges wake. Each that comes from here on is one; and if it fills the waker, its edge is
     /// still to be told.
@@ -55,6 +59,9 @@ impl Waker for WakerRef {
     }
     fn drain(&self) {
         let _ = Self::drain(self);
+    }
+    fn take_rung(&self, rang: [bool; 2]) {
+        let _ = Self::take_rung(self, rang, u32::MAX);
     }
     fn make_room(&self) {
         let _ = self.take(1);

@@ -20,7 +20,7 @@ use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::layout;
+use crate::device::shm::{layout, waker};
 use crate::failure::Failure;
 use crate::live_segment::layout::record;
 use crate::live_segment::{self, conn_counters};
@@ -116,7 +116,7 @@ fn nap(
     hearing.settle(id, s, 0);
     deadline.sleeps(id);
     let call = deadline.entered();
-    let waker = close_while_blocked::borrow_waker(call);
+    let waker = close_while_blocked::borrow_waker(call, waker::borrow);
     // A thread that receives may take the event, and with it the room that came.
     let waits = waker.is_none_or(|b| hearing.naps(b.id())) && !bridge::bypass::has_room(s);
     let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

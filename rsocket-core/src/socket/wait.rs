@@ -18,7 +18,7 @@ use crate::config::policy;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::waker::WakerRef;
+use crate::device::shm::waker::{self, WakerRef};
 use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::host::kernel;
@@ -260,16 +260,16 @@ impl Plan {
         &self,
         call: &Call<'_>,
         aim: &Aim<'_>,
-        others: [RawFd; 2],
+        others: [RawFd; 3],
         deadline: &CallDeadline,
-    ) -> Result<[i16; 3], Failure> {
+    ) -> Result<[i16; 4], Failure> {
         if deadline.broken() {
             // While we were looking and spinning.
             return Err(Failure::Interrupted);
         }
         let heard = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let [waker, device] = others.map(heard);
-        let mut fds = [self.tcp(call, aim, deadline), waker, device];
+        let [waker, event, device] = others.map(heard);
+        let mut fds = [self.tcp(call, aim, deadline), waker, event, device];
         nap(call.s, &mut fds, self.left, deadline).map(|()| fds.map(|f| f.revents))
     }
 }
@@ -282,7 +282,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
         deadline.sleeps(id);
     }
     let entered = deadline.entered();
-    let waker = close_while_blocked::borrow_waker(entered);
+    let waker = close_while_blocked::borrow_waker(entered, waker::borrow_front);
     let hearing = waker.and_then(|_| CqOwnership::begin(id, s));
     match waker.map(|b| (b, arm(call, aim, plan.epoch, b))) {
         Some((b, ready::Armed::Ready)) => {
@@ -300,14 +300,14 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
     stats::add(Counter::Sleeps, 1);
     live_segment::count(s, record::SLEEPS);
     let device = hearing.map_or_else(|| pairing::awaited(s), |h| h.fd);
-    let others = [waker.map_or(-1, |b| b.fd()), device];
+    let others = [waker.map_or(-1, |b| b.fd()), waker.map_or(-1, |b| b.event()), device];
     let slept = plan.carry_out(call, aim, others, deadline);
     let ns = sys::now_ns().saturating_sub(began);
     if let Some(b) = waker {
-        hear(s, aim, b, !matches!(slept, Ok([_, 0, _])));
+        hear(s, aim, b, slept.ok().map(|[_, socket, event, _]| [socket != 0, event != 0]));
         close_while_blocked::give_back_waker(entered, b);
     }
-    if let Ok([_, _, device]) = slept
+    if let Ok([.., device]) = slept
         && device != 0
     {
         match hearing {
@@ -316,7 +316,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
         }
     }
     if aim.interest == Events::IN {
-        brief::over(s, ns, matches!(slept, Ok([0, woken, 0]) if woken != 0));
+        brief::over(s, ns, matches!(slept, Ok([0, socket, event, 0]) if socket | event != 0));
     }
     brief::learn(aim.learnt, ns);
     if deadline.descriptor(fd) != fd && slept != Err(Failure::Interrupted) {
@@ -347,13 +347,14 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, waker: WakerRef) -> ready::Ar
 }
 
 /// Takes a waker out of where [`arm`] has put it. Whoever has taken it out before rings it once,
-/// which the sleep has heard if it `woke`.
-fn hear(s: &Slot, aim: &Aim<'_>, waker: WakerRef, woke: bool) {
+/// which the sleep has heard if it `woke`: by its socket, by its eventfd.
+fn hear(s: &Slot, aim: &Aim<'_>, waker: WakerRef, woke: Option<[bool; 2]>) {
     let places = if aim.interest.contains(Events::OUT) && aim.seen.is_none() { 2 } else { 1 };
     let taken = places - waiters::disarm(s, waker.id()).min(places);
     // A bridge's events make others wake as well.
     let due = if s.has(flag::BRIDGED) { u32::MAX } else { taken.max(1) as u32 };
-    if (taken != 0 || woke) && waker.take(due) {
+    let woken = woke != Some([false; 2]);
+    if (taken != 0 || woken) && waker.take_rung(woke.unwrap_or_default(), due) {
         stats::add(Counter::WakeupsReceived, 1);
         live_segment::count(s, record::WOKEN);
     }

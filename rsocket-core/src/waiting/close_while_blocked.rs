@@ -257,10 +257,13 @@ fn disarm(s: &Slot, waker: WakerRef) {
     let _ = waiters::disarm(s, waker.id());
 }
 
-/// A waker for one sleep of a call.
-pub(crate) fn borrow_waker(call: Option<Entered>) -> Option<WakerRef> {
+/// A waker for one sleep of a call, from `lender`.
+pub(crate) fn borrow_waker(
+    call: Option<Entered>,
+    lender: fn() -> Option<WakerRef>,
+) -> Option<WakerRef> {
     thread::enter();
-    let waker = waker::borrow();
+    let waker = lender();
     if let (Some(call), Some(waker)) = (call.and_then(Entered::call), waker) {
         call.waker.store(waker.id(), Ordering::Relaxed);
     }
@@ -281,7 +284,7 @@ pub(crate) fn give_back_waker(call: Option<Entered>, waker: WakerRef) {
 /// until [`give_back_waker_of_wait`].
 pub(crate) fn waker_of_wait(frame: usize) -> Option<WakerRef> {
     let call = enters(u64::from(tid()), frame);
-    let waker = borrow_waker(call);
+    let waker = borrow_waker(call, waker::borrow_front);
     if let (None, Some(call)) = (waker, call) {
         call.awake();
     }

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::EventfdFlags;
 
-use super::{SET, SPARE, Waker, WakerRef, discard, find, make, put_away};
+use super::{SET, SPARE, THREAD, Waker, WakerRef, discard, find, make, put_away};
 use rsocket_host::sys;
 
 /// Its id; 0 while there is none.
@@ -73,8 +73,26 @@ fn first() -> Option<WakerRef> {
     }
 }
 
+/// An epoll set has asked for it: threads leave it to the sets from then on. Relaxed: a hint.
+static FOR_SETS: AtomicBool = AtomicBool::new(false);
+
+/// The front waker for one sleep of a thread, where no set wants it.
+pub(super) fn take_for_thread() -> Option<WakerRef> {
+    if FOR_SETS.load(Ordering::Relaxed) {
+        return None;
+    }
+    let waker = current()?;
+    // Acquire: as in take().
+    let taken =
+        waker.entry()?.state.compare_exchange(SPARE, THREAD, Ordering::Acquire, Ordering::Relaxed);
+    taken.is_ok().then_some(waker)
+}
+
 /// The front waker for an epoll set, if no other set has it.
 pub(super) fn take() -> Option<WakerRef> {
+    if !FOR_SETS.load(Ordering::Relaxed) {
+        FOR_SETS.store(true, Ordering::Relaxed);
+    }
     let waker = current()?;
     // Acquire: pairs with the Release in `put_back`.
     let taken =

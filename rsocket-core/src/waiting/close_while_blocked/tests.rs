@@ -42,7 +42,7 @@ fn entries_come_and_go() {
     assert_eq!(entered(), 0);
     // Calls that were left by a jump, with what they had borrowed.
     let left = asleep(id, 1000).unwrap();
-    let waker = borrow_waker(Some(left)).unwrap();
+    let waker = borrow_waker(Some(left), waker::borrow).unwrap();
     assert_eq!(left.call().unwrap().waker.load(Ordering::Relaxed), waker.id());
     let other = asleep(id, 500).unwrap();
     assert!(left.stands());
