@@ -269,6 +269,11 @@ impl<S: Source> Wait<'_, S> {
                     continue;
                 }
             }
+            match self.briefly(deadline, mask) {
+                None => {}
+                Some(Ok(0)) => continue,
+                told => return told.unwrap_or(Ok(0)),
+            }
             if waker.is_none() {
                 *waker = self.source.borrow_waker(core::ptr::from_ref(self).addr());
             }
@@ -410,6 +415,38 @@ impl<S: Source> Wait<'_, S> {
         count
     }
 
+    /// A sleep for data on one socket that is on its device, and on nothing else; the count of
+    /// entries that have what they accept. `None` where a whole sleep is due.
+    fn briefly(
+        &mut self,
+        deadline: Deadline,
+        mask: *const libc::sigset_t,
+    ) -> Option<Result<usize, Failure>> {
+        let slot = self.only()?;
+        let [e] = &*self.entries else { return None };
+        let wanted = e.wanted();
+        let for_data = wanted.contains(Events::IN) && !wanted.contains(Events::OUT);
+        let plain = mask.is_null() && self.recheck_after.is_none() && !e.quiet && !e.deaf;
+        if !for_data || !plain || !e.ask.is_empty() || self.seen.since() != Since::Nothing {
+            return None;
+        }
+        let limit = sooner(deadline.left(), self.source.wake_up_interval());
+        match self.source.sleep_briefly(slot, e.epoch, limit)? {
+            // Woken by what has come: what TCP has to say is for the next wait.
+            Ok(true) => Some(Ok(self.look())),
+            Ok(false) => Some(Ok(0)),
+            Err(e) => Some(Err(e)),
+        }
+    }
+
+    /// The only socket of the wait, if it is on its device.
+    fn only(&self) -> Option<SlotId> {
+        match &*self.entries {
+            [e] if e.special && e.fd >= 0 => e.slot,
+            _ => None,
+        }
+    }
+
     /// Asks the kernel without waiting.
     fn ask_kernel(
         &mut self,
@@ -433,6 +470,7 @@ impl<S: Source> Wait<'_, S> {
         // While we were looking and spinning. As in the kernel, what is ready counts more.
         let interrupted = waits && self.seen.since() != Since::Nothing;
         let (spec, mask) = if interrupted { (Some(NOW), core::ptr::null()) } else { (spec, mask) };
+        let timed = self.only().filter(|_| waits && waker.is_some()).map(|s| (s, sys::now_ns()));
         let result = match entered {
             Some(_) => {
                 sys::wait(self.kernel.get_mut(..used).unwrap_or_default(), spec.as_ref(), mask)
@@ -447,6 +485,10 @@ impl<S: Source> Wait<'_, S> {
             let rang = [said(place), waker.event() >= 0 && said(place + 1)];
             if rang != [false; 2] {
                 waker.take_rung(rang);
+            }
+            if let Some((slot, began)) = timed {
+                let alone = rang != [false; 2] && !said(0);
+                self.source.slept(slot, sys::now_ns().saturating_sub(began), alone);
             }
         }
         match result {

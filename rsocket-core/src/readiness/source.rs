@@ -21,6 +21,7 @@ use crate::conn::fork_group;
 pub use crate::conn::look::Look;
 pub use crate::conn::progress::Progress;
 use crate::device::shm::waker::{self, WakerRef};
+use crate::failure::Failure;
 use crate::socket::{self, soon};
 
 /// A waker as this layer sees it: what to poll, and by which number others wake it.
@@ -135,6 +136,22 @@ pub trait Source: Sync + 'static {
     /// A waker for one wait, which stands at `frame` on its thread's stack and may be left by a
     /// jump.
     fn borrow_waker(&self, frame: usize) -> Option<Self::Waker>;
+    /// Sleeps until this socket alone has something to read, without a waker and without the
+    /// kernel's word on it, where the last such sleeps were brief: for `limit` at most, and some
+    /// milliseconds. Whether the peer woke it; `None` where a whole sleep is due.
+    ///
+    /// # Errors
+    /// `EINTR` after a handler.
+    fn sleep_briefly(
+        &self,
+        _slot: SlotId,
+        _epoch: u32,
+        _limit: Option<Duration>,
+    ) -> Option<Result<bool, Failure>> {
+        None
+    }
+    /// A whole sleep on this socket alone lasted so many nanoseconds; `woken` by the peer alone.
+    fn slept(&self, _slot: SlotId, _ns: u64, _woken: bool) {}
     /// Returns it.
     fn give_back_waker(&self, waker: Self::Waker);
     /// A waker for the life of an epoll set.
@@ -273,6 +290,18 @@ impl Source for Sockets {
     }
     fn is_over(&self, slot: SlotId) -> bool {
         socket::is_over(slot)
+    }
+    fn sleep_briefly(
+        &self,
+        slot: SlotId,
+        epoch: u32,
+        limit: Option<Duration>,
+    ) -> Option<Result<bool, Failure>> {
+        let ns = limit.map_or(u64::MAX, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+        socket::brief::poll_sleep(slot, epoch, ns)
+    }
+    fn slept(&self, slot: SlotId, ns: u64, woken: bool) {
+        socket::brief::poll_slept(slot, ns, woken);
     }
     fn borrow_waker(&self, frame: usize) -> Option<WakerRef> {
         socket::waker_of_wait(frame)

@@ -9,8 +9,8 @@
 //! What others change, and what TCP alone says (a peer that was killed), is heard that much later,
 //! once: a whole sleep follows one that was not brief.
 //!
-//! Must not know what is waited for. Entry points: [`sleep`] in place of a whole sleep, [`over`]
-//! after one.
+//! Must not know what is waited for. Entry points: [`sleep`] in place of a whole sleep,
+//! [`poll_sleep`] in place of one of poll or select, [`over`] after one.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -20,7 +20,7 @@ use std::os::fd::RawFd;
 use super::{asking, ready};
 use crate::channel::{handover_state, link, waiters};
 use crate::conn::fork_group;
-use crate::conn::machine::Phase;
+use crate::conn::machine::{Phase, ReceiveMode};
 use crate::conn::option_cache::Fact;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::device::shm::park;
@@ -47,11 +47,18 @@ const BRIEF: u64 = 4_000_000;
 #[inline]
 fn expected(id: SlotId, s: &Slot, deadline: &CallDeadline) -> bool {
     s.option_cache.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
-        && !s.option_cache.held(Fact::NotWoken)
+        && deadline.has_all_time(s)
+        && may_be_brief(id, s)
+}
+
+/// What of that is not the call's: this process alone has the connection, over shared memory, and
+/// the peer wakes who sleeps so.
+#[inline]
+fn may_be_brief(id: SlotId, s: &Slot) -> bool {
+    !s.option_cache.held(Fact::NotWoken)
         && !s.has(flag::UNCOMMON | flag::TCP_ANCHORED | flag::PEER_FIN | flag::TRAVELS)
         && s.is_settled()
         && s.phase() == Phase::Paired
-        && deadline.has_all_time(s)
         && !fork_group::may_be_shared(id)
         && super::attaching().is_none()
         && !sandbox::entered()
@@ -112,6 +119,74 @@ pub(super) fn sleep(
     }
 }
 
+/// As [`sleep`], for a wait of poll or select on this connection alone, for at most `ns`: whether
+/// the peer woke it. `None` where a whole sleep is due. `epoch` is the mode epoch before the look
+/// that found nothing. The connection is not pinned: where it ends meanwhile, nobody wakes the
+/// word, and the time passes.
+///
+/// # Errors
+/// `EINTR` after a handler.
+pub(crate) fn poll_sleep(id: SlotId, epoch: u32, ns: u64) -> Option<Result<bool, Failure>> {
+    let s = fork_group::slot(id)?;
+    let due = s.option_cache.all_held(&[Fact::SleepsBriefly])
+        && s.receive_mode() == ReceiveMode::Device
+        && may_be_brief(id, s);
+    if !due {
+        return None;
+    }
+    let ends = link::ends(s)?;
+    spinning::say_cpu(&ends);
+    let me = park::on_word(thread::tid());
+    let waiters = ends.incoming.data_waiters();
+    let word = waiters.word(waiters.arm(me)?)?;
+    // As in sleep(), both.
+    if handover_state::sender_closed(&ends.incoming) {
+        waiters::disarm(s, me);
+        return None;
+    }
+    let here = ready::look(id, s, -1).ready.intersects(Events::IN);
+    if here || s.mode_epoch.load(Ordering::Acquire) != epoch {
+        waiters::disarm(s, me);
+        return Some(Ok(here));
+    }
+    let began = sys::now_ns();
+    stats::add(Counter::Sleeps, 1);
+    stats::add(Counter::BriefSleeps, 1);
+    live_segment::count(s, record::SLEEPS);
+    let slept = on_word::sleep(word, me, LONGEST.min(u32::try_from(ns).unwrap_or(LONGEST)));
+    Some(awake(s, me, began, &s.receive_spin, slept))
+}
+
+/// A wait of poll or select on this connection alone has slept the whole way, for so many
+/// nanoseconds; `woken` by the peer alone.
+pub(crate) fn poll_slept(id: SlotId, ns: u64, woken: bool) {
+    if let Some(s) = fork_group::slot(id) {
+        over(s, ns, woken);
+    }
+}
+
+/// After a sleep on a word in which `me` stood: whether the peer has taken it out.
+fn awake(
+    s: &Slot,
+    me: u64,
+    began: u64,
+    learnt: &AtomicU32,
+    slept: Result<Woken, Failure>,
+) -> Result<bool, Failure> {
+    let ns = sys::now_ns().saturating_sub(began);
+    let taken = waiters::disarm(s, me) == 0;
+    if slept == Ok(Woken::TimeOut) && taken {
+        s.option_cache.keep(Fact::NotWoken, true);
+    }
+    if taken {
+        stats::add(Counter::WakeupsReceived, 1);
+        live_segment::count(s, record::WOKEN);
+    }
+    over(s, ns, taken);
+    learn(learnt, ns);
+    slept.map(|_| taken)
+}
+
 /// The sleep itself, on a word in which `me` stands.
 fn on(
     s: &Slot,
@@ -131,16 +206,5 @@ fn on(
     live_segment::count(s, record::SLEEPS);
     let slept =
         sleep::asleep_at(s, on_word::place(word), deadline, || on_word::sleep(word, me, LONGEST));
-    let ns = sys::now_ns().saturating_sub(began);
-    let taken = waiters::disarm(s, me) == 0;
-    if slept == Ok(Woken::TimeOut) && taken {
-        s.option_cache.keep(Fact::NotWoken, true);
-    }
-    if taken {
-        stats::add(Counter::WakeupsReceived, 1);
-        live_segment::count(s, record::WOKEN);
-    }
-    over(s, ns, taken);
-    learn(learnt, ns);
-    slept.map(|_| ())
+    awake(s, me, began, learnt, slept).map(|_| ())
 }

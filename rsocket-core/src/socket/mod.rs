@@ -31,7 +31,7 @@ pub mod adopted;
 pub mod asking;
 pub mod attempt;
 mod boundary;
-mod brief;
+pub(crate) mod brief;
 mod bypass;
 pub mod call;
 #[cfg(test)]
