@@ -2,8 +2,8 @@
 //!
 //! A datagram rsocket is a kernel UDP socket, whose descriptor the program holds, with a slot of
 //! the kind [`Kind::Datagram`]. Each destination is met by UDP, behind the exchange's header. Where
-//! the two hosts have an InfiniBand or RoCE device between them, the exchange tells each the other's
-//! queue pair, and datagrams go there from then on ([`fabric`]). Without a device, or with
+//! the two hosts have an InfiniBand or RoCE device between them, the exchange tells each the
+//! other's queue pair, and datagrams go there from then on ([`fabric`]). Without a device, or with
 //! `RSOCKET_TRANSPORT=shm`, it brings memory to a receiver on the same host
 //! ([`crate::device::shm::mailbox`]): the receiver invites, the sender brings a ring that only the
 //! two have. In all other cases (iWARP, which has no datagrams; another host without a device) UDP

@@ -18,10 +18,10 @@ use std::os::fd::RawFd;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM, pollfd};
 
 use super::Finder;
+use super::deadline::{Deadline, sooner};
 use super::epoll::Registry;
 use super::scratch::Room;
 use super::source::{Events, SlotId, Source, Waker};
-use crate::config::policy;
 use crate::failure::Failure;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
@@ -118,53 +118,6 @@ pub(crate) fn spelled(ready: Events) -> u32 {
         bits |= POLLWRNORM as u32;
     }
     bits
-}
-
-/// When a wait ends. The clock is not read before [`Deadline::begin`]: a wait that finds something
-/// at once needs none.
-#[derive(Clone, Copy)]
-pub(crate) struct Deadline {
-    timeout: Option<Duration>,
-    /// Monotonic nanoseconds; 0 before the time runs.
-    end: u64,
-}
-
-impl Deadline {
-    pub(crate) fn after(timeout: Option<Duration>) -> Self {
-        Self { timeout, end: 0 }
-    }
-
-    /// From here on the time runs, if it does not yet.
-    pub(crate) fn begin(&mut self) {
-        if let (Some(t), 0) = (self.timeout, self.end)
-            && !t.is_zero()
-        {
-            self.end =
-                sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
-        }
-    }
-
-    /// Whether it may come before the end of a spin, which lasts as long as is configured
-    /// (`polling_time`).
-    pub(crate) fn near(self) -> bool {
-        self.left().is_some_and(|t| t <= Duration::from_nanos(policy::polling_ns()))
-    }
-
-    /// What is left; `None` for ever.
-    pub(crate) fn left(self) -> Option<Duration> {
-        match (self.timeout, self.end) {
-            (timeout, 0) => timeout,
-            (_, end) => Some(Duration::from_nanos(end.saturating_sub(sys::now_ns()))),
-        }
-    }
-}
-
-/// The shorter of two waits.
-pub(crate) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
 }
 
 fn timespec(d: Duration) -> libc::timespec {
@@ -277,16 +230,7 @@ impl<S: Source> Wait<'_, S> {
             if waker.is_none() {
                 *waker = self.source.borrow_waker(core::ptr::from_ref(self).addr());
             }
-            let nap = match *waker {
-                Some(b) if self.arm(b) => None,
-                Some(b) if vain < 3 => {
-                    self.disarm(b);
-                    vain += 1;
-                    continue;
-                }
-                _ => Some(NAP),
-            };
-            let nap = sooner(nap, self.entries.iter().any(|e| e.deaf).then_some(NAP));
+            let Some(nap) = self.before_nap(*waker, &mut vain) else { continue };
             match self.sleep(*waker, sooner(deadline.left(), self.at_most(nap)), mask) {
                 Ok(0) if deadline.left().is_none_or(|t| !t.is_zero()) => {}
                 // Time is up. What came in the very last moment is found by a look.
@@ -299,6 +243,21 @@ impl<S: Source> Wait<'_, S> {
                 vain = 0;
             }
         }
+    }
+
+    /// Arms everything with the waker: how long the sleep may last at most, and `None` where
+    /// something became ready meanwhile, for the first times.
+    fn before_nap(&mut self, waker: Option<S::Waker>, vain: &mut u32) -> Option<Option<Duration>> {
+        let nap = match waker {
+            Some(b) if self.arm(b) => None,
+            Some(b) if *vain < 3 => {
+                self.disarm(b);
+                *vain += 1;
+                return None;
+            }
+            _ => Some(NAP),
+        };
+        Some(sooner(nap, self.entries.iter().any(|e| e.deaf).then_some(NAP)))
     }
 
     /// What is to be told without a sleep: of what is ready, or that time is up.

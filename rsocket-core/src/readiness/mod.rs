@@ -11,6 +11,7 @@
 //! nothing here: the callers come only when a socket is on device, and a set without such a member
 //! is passed to the kernel untouched.
 
+mod deadline;
 pub mod epoll;
 mod mixed;
 pub mod poll;

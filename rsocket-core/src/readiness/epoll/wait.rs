@@ -16,7 +16,7 @@ use super::real::{Pwait, Wait};
 use super::registry::{Registry, Set};
 use super::set::{State, WARM};
 use crate::failure::Failure;
-use crate::readiness::mixed::{Deadline, sooner};
+use crate::readiness::deadline::{Deadline, sooner};
 use crate::readiness::scratch::Room;
 use crate::readiness::source::{Events, SlotId, Source};
 use crate::sync::signals::{self, Seen, Since};
