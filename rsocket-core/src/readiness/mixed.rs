@@ -394,7 +394,11 @@ impl<S: Source> Wait<'_, S> {
             // Woken by what has come: what TCP has to say is for the next wait.
             Ok(true) => Some(Ok(self.look())),
             Ok(false) => Some(Ok(0)),
-            Err(e) => Some(Err(e)),
+            // What has come counts more than a signal, as in the kernel.
+            Err(e) => match self.look() {
+                0 => Some(Err(e)),
+                n => Some(Ok(n)),
+            },
         }
     }
 
