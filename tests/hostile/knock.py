@@ -5,7 +5,7 @@
     knock.py squat FROM PORT   binds the names of the offers of connections from FROM, and the hundred ports behind it, to PORT
     knock.py answer FROM PORT  the same, and answers whoever comes with such a proof
 
-Says at SIGINT what came of it.
+Says at its first knock that it knocks, and at SIGINT what came of it.
 """
 import os
 import select
@@ -76,6 +76,8 @@ def knock(port, proves):
                 s.send(knock_message() + (proof() if proves and os.urandom(1)[0] % 2 else b""))
                 waiting[n] = s
                 knocks += 1
+                if knocks == 1:
+                    print("knocking", flush=True)
             except OSError:
                 s.close()
         for n, s in list(waiting.items()):
