@@ -30,7 +30,9 @@ struct Case {
 
 fuzz_target!(|case: Case| {
     let (addr, rkey, len) = case.first;
-    let Ok(mut half) = SendHalf::new(case.credits, Sge { addr, rkey, len }, case.segments) else { return };
+    let Ok(mut half) = SendHalf::new(case.credits, Sge { addr, rkey, len }, case.segments) else {
+        return;
+    };
     let mut bytes = u64::from(len);
     let (mut sent, mut total) = (0_u64, 0);
     let mut limit = u64::from(case.credits);

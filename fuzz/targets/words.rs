@@ -22,7 +22,11 @@ enum Step {
     /// Words that are likely to be right.
     Data(u16),
     Credit(u16),
-    Entry { addr: u64, rkey: u32, len: u32 },
+    Entry {
+        addr: u64,
+        rkey: u32,
+        len: u32,
+    },
     Sent(u8),
     Failed,
     Send(u32),
@@ -109,7 +113,10 @@ fuzz_target!(|case: Case| {
             Step::Read(n) => {
                 if let Ok(Readable::Bytes(region)) = stream.next_read() {
                     assert!(!was_thrown_out);
-                    assert!(region.len > 0 && region.offset.checked_add(region.len).is_some_and(|e| e <= BUFFER));
+                    assert!(
+                        region.len > 0
+                            && region.offset.checked_add(region.len).is_some_and(|e| e <= BUFFER)
+                    );
                     stream.on_read(region.len.min(u32::from(n)));
                 }
             }

@@ -1,4 +1,4 @@
-//! For fuzzers only (`--cfg fuzzing`): a program's end of a connection whose window a hostile peer
+//! For fuzzers only (`--cfg fuzzing`): a program's end of a connection whose channel a hostile peer
 //! writes.
 //!
 //! The victim is the real thing, from `socket` down; the peer is whatever the fuzzer makes of the
@@ -14,7 +14,7 @@
 use core::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::bridge::{loopback, own_window};
+use crate::bridge::{loopback, own_channel};
 use crate::channel::link::{self, Ends};
 use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
@@ -22,15 +22,15 @@ use crate::device::shm::layout::{self, DIRECTION_LEN, HEAD_LEN};
 use crate::failure::Failure;
 use crate::{socket, sys};
 
-/// Bytes of a window: what the peer can write.
-pub const WINDOW: usize = layout::WINDOW_LEN;
+/// Bytes of a channel: what the peer can write.
+pub const CHANNEL: usize = layout::CHANNEL_LEN;
 
-/// A connected socket with a window, and a peer that is none.
+/// A connected socket with a channel, and a peer that is none.
 pub struct Victim {
     fd: OwnedFd,
     tie: Option<OwnedFd>,
     id: SlotId,
-    port: Option<crate::bridge::port::Port>,
+    port: Option<crate::bridge::channel_port::ChannelPort>,
     ends: Ends,
     base: *mut u8,
 }
@@ -48,9 +48,9 @@ impl Victim {
         let fd = sys::sockets::stream_for(&(Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let tie = loopback::tie(fd.as_raw_fd()).unwrap();
         let id = fork_group::take(0, fd.as_raw_fd()).unwrap();
-        let (claim, port) = own_window::window().unwrap();
+        let (claim, port) = own_channel::channel().unwrap();
         let s = fork_group::slot(id).unwrap();
-        own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
+        own_channel::enter_new(id, s, (claim.record, claim.channel), 0).unwrap();
         // Nothing carries its bytes on: the other side is a peer's.
         s.clear(flag::BRIDGED);
         let ends = link::ends(s).unwrap();
@@ -61,13 +61,13 @@ impl Victim {
         Self { fd, tie: Some(tie), id, port: Some(port), ends, base }
     }
 
-    /// The peer writes anywhere into the window, as far as it goes.
+    /// The peer writes anywhere into the channel, as far as it goes.
     pub fn scribble(&mut self, at: usize, bytes: &[u8]) {
         for (i, byte) in
-            bytes.iter().enumerate().take_while(|(i, _)| at.saturating_add(*i) < WINDOW)
+            bytes.iter().enumerate().take_while(|(i, _)| at.saturating_add(*i) < CHANNEL)
         {
-            // SAFETY: within the window, which lives as long as the connection; the victim reads it
-            // through atomics and raw pointers only.
+            // SAFETY: within the channel, which lives as long as the connection; the victim reads
+            // it through atomics and raw pointers only.
             unsafe { self.base.add(at + i).write_volatile(*byte) };
         }
     }

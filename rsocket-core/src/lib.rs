@@ -6,10 +6,10 @@
 //! the calling thread, [`environment`] (the variables), [`log`], [`seqpacket`] (messages with
 //! descriptors). From the bottom up: [`device`] (memory that a peer can write, and how it is told),
 //! [`channel`] (what a connection has of that memory), [`attach`] (how two ends of a TCP connection
-//! find each other), [`bridge`] (what is beyond a window when it is not a peer process), [`socket`]
-//! (what a socket is), [`readiness`] (poll, select and epoll over sockets of both kinds),
-//! [`native`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets for
-//! datagrams).
+//! find each other), [`bridge`] (what is beyond a channel when it is not a peer process),
+//! [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both
+//! kinds), [`native`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets
+//! for datagrams).
 //!
 //! Between [`bridge`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
 //! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and

@@ -504,11 +504,11 @@ pub fn fork_child() {
     offers::forked();
 }
 
-/// The attempt to connect failed: forgets what belonged to it. False when there is a window, which
+/// The attempt to connect failed: forgets what belonged to it. False when there is a channel, which
 /// no failed attempt can have. Blocks only for another thread's step in progress.
 pub fn restart(s: &Slot) -> bool {
     let Some(s) = PairingGuard::take(s) else { return false };
-    let fresh = !link::has_window(&s) && !s.has(flag::WINDOW_DONE);
+    let fresh = !link::has_channel(&s) && !s.has(flag::CHANNEL_DONE);
     if fresh {
         close_pairing_fd(&s);
         s.clear(

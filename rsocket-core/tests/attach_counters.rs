@@ -52,7 +52,7 @@ fn bytes_on_their_way() {
     let (c, mut s) = pair("127.0.0.1:0").expect("pair");
     c.set_nonblocking(true).expect("flag");
     let mut sent = 0;
-    // Until neither the peer's window nor our queue takes more.
+    // Until neither the peer's channel nor our queue takes more.
     while let Ok(n) = (&c).write(&[1; 60_000]) {
         sent += n as u64;
     }

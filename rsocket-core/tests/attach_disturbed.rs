@@ -87,7 +87,7 @@ fn ends(more: u32) -> (End, End) {
 fn attach(client: &End, server: &End) {
     for _ in 0..50 {
         if [client.step(), server.step()] == [Phase::Paired, Phase::Paired] {
-            assert!(link::has_window(client.slot) && link::has_window(server.slot));
+            assert!(link::has_channel(client.slot) && link::has_channel(server.slot));
             assert_eq!(
                 [client.reason(), server.reason()],
                 [Some(Reason::TooYoung); 2],
@@ -294,10 +294,10 @@ fn out_of_time_has_a_reason() {
     attach(&client, &server);
 }
 
-/// The end that accepted closes. From then on its peer may give the window to another connection,
+/// The end that accepted closes. From then on its peer may give the channel to another connection,
 /// which another thread accepts before the first one has done anything else.
 #[test]
-fn a_window_is_free_here_before_the_peer_may_use_it() {
+fn a_channel_is_free_here_before_the_peer_may_use_it() {
     let _alone = alone();
     for _ in 0..200 {
         let (client, server) = ends(flag::STRICT);
@@ -305,8 +305,8 @@ fn a_window_is_free_here_before_the_peer_may_use_it() {
         // Somebody to be woken holds the one that closes up.
         ready::arm(client.id, client.slot, Events::IN, 5, false);
         let record = server.slot.arena.load(Ordering::Relaxed) - 1;
-        let window = server.slot.window.load(Ordering::Relaxed);
-        let outgoing = link::ends(server.slot).expect("a window").outgoing;
+        let channel = server.slot.channel.load(Ordering::Relaxed);
+        let outgoing = link::ends(server.slot).expect("a channel").outgoing;
         let (_other, next) = ends(flag::STRICT);
         std::thread::scope(|scope| {
             let started = scope.spawn(|| {
@@ -314,7 +314,7 @@ fn a_window_is_free_here_before_the_peer_may_use_it() {
                     std::hint::spin_loop();
                 }
                 let slot = PairingGuard::take(next.slot).expect("nobody pairs");
-                link::start(next.id, &slot, (record, window), 1, Beyond::Peer)
+                link::start(next.id, &slot, (record, channel), 1, Beyond::Peer)
             });
             link::release(server.slot);
             assert_eq!(started.join().expect("a thread"), Ok(()));
@@ -342,7 +342,7 @@ fn a_reset_before_the_switch_is_no_inconsistency() {
     attach(&client, &server);
     assert_eq!(server.slot.receive_mode(), ReceiveMode::Acknowledged);
     let n = counters::put(client.stream.as_raw_fd(), true).expect("a count");
-    handover_state::publish_switch_offset(&link::ends(client.slot).expect("a window").outgoing, n);
+    handover_state::publish_switch_offset(&link::ends(client.slot).expect("a channel").outgoing, n);
     rsocket_core::host::kernel::disconnect(client.stream.as_raw_fd());
     assert!(server.stream.take_error().expect("SO_ERROR").is_some());
     let mut all = 0;
@@ -357,9 +357,9 @@ fn a_reset_before_the_switch_is_no_inconsistency() {
     assert!(!link::distrusted());
 }
 
-/// A holder that cannot get at the window just now loses the connection, and nothing else.
+/// A holder that cannot get at the channel just now loses the connection, and nothing else.
 #[test]
-fn a_window_that_cannot_be_reached_is_no_inconsistency() {
+fn a_channel_that_cannot_be_reached_is_no_inconsistency() {
     let _alone = alone();
     for sending in [false, true] {
         let (client, server) = ends(flag::STRICT);

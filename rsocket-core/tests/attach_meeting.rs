@@ -84,7 +84,7 @@ fn a_whole_meeting() {
     let got = there.receive(&mut buf, &mut fds).expect("message");
     assert_eq!(got.nfds, 1);
     let hello_ack = HelloAck::parse(&buf[..got.len]).expect("a welcome");
-    assert!(hello_ack.with_arena() && hello_ack.arena == id && hello_ack.window == 3);
+    assert!(hello_ack.with_arena() && hello_ack.arena == id && hello_ack.channel == 3);
     let owner = trust::find(&tuple(&server).reversed()).expect("look-up").expect("found");
     assert!(owner.is(hello_ack.inode, hello_ack.cookie));
     let fd = fds[0].take().expect("the arena");

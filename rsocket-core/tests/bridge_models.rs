@@ -134,7 +134,7 @@ impl Bridge {
             self.delivered.fetch_add(data, SeqCst);
             self.sleepers().wake_with(None, |_| self.kernel(|k| k.woken = true));
         }
-        // Behind what it is about: whoever sees no mark looks at the window.
+        // Behind what it is about: whoever sees no mark looks at the channel.
         self.keeps.store(0, SeqCst);
         some
     }
@@ -240,7 +240,7 @@ impl Bridge {
         }
     }
 
-    /// A call with room for one, when two have come: from the window, or past it, and then the
+    /// A call with room for one, when two have come: from the channel, or past it, and then the
     /// other stays if it may (`deferred::may_stay`).
     fn take_one(&self) {
         let _lock = self.lock.lock().unwrap();

@@ -2,7 +2,7 @@
 //! exhaustively over the tables of `machine`.
 //!
 //! What is checked in every state that can be reached: no step asks a table for a transition that
-//! it does not have; a byte goes into the device only when both ends have the window; a receiver
+//! it does not have; a byte goes into the device only when both ends have the channel; a receiver
 //! takes the device's bytes only after a switch offset; and from every state both ends can still
 //! come to rest.
 
@@ -230,7 +230,7 @@ fn check(w: &World) {
         if at.used || at.cut {
             assert!(at.acknowledged, "{d}: cut without acknowledgement in {w:?}");
             assert!(went_paired(w.connecting) && went_paired(w.accepting), "{w:?}");
-            assert!(w.channel == Channel::Acknowledged, "the window is shared: {w:?}");
+            assert!(w.channel == Channel::Acknowledged, "the channel is shared: {w:?}");
         }
         if at.receive == ReceiveMode::Device {
             assert!(at.cut, "{w:?}");

@@ -71,8 +71,8 @@ impl Batches {
 
 fn directions() -> (Direction, Direction) {
     let (arena, _fd) = Arena::create(1).unwrap();
-    let window = arena.window(0).unwrap();
-    (window.direction(0), window.direction(1))
+    let channel = arena.channel(0).unwrap();
+    (channel.direction(0), channel.direction(1))
 }
 
 struct Options {

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use rsocket_core::device::conformance::{self, Rig};
-use rsocket_core::device::shm::arena::Window;
+use rsocket_core::device::shm::arena::Channel;
 use rsocket_core::device::shm::layout::{BUFFER_LEN, DATA_RING, TARGETS};
 use rsocket_core::device::shm::queue_pair::{RECV_QUEUE, SEND_QUEUE, ShmPair};
 use rsocket_core::device::{Completion, MemoryError, PostError, QueuePair};
@@ -134,9 +134,9 @@ fn serve(stream: &mut UnixStream, pair: &mut ShmPair) {
 }
 
 impl Side {
-    fn away(window: Window, side: u32) -> Self {
+    fn away(channel: Channel, side: u32) -> Self {
         let (mine, mut its) = UnixStream::pair().unwrap();
-        let child = Child::start(|| serve(&mut its, &mut ShmPair::open(window, side).unwrap()));
+        let child = Child::start(|| serve(&mut its, &mut ShmPair::open(channel, side).unwrap()));
         let side = Self::Away(RefCell::new(mine), child);
         // An answer says that it stands.
         assert_eq!(side.room(), SEND_QUEUE);
@@ -274,7 +274,7 @@ impl Rig for Far {
     type Pair = Side;
 
     fn pair(&mut self) -> (Side, Side) {
-        let (here, there) = self.0.window();
+        let (here, there) = self.0.channel();
         match self.1 {
             0 => (Side::away(there, 0), Side::Here(Box::new(ShmPair::open(here, 1).unwrap()))),
             _ => (Side::Here(Box::new(ShmPair::open(here, 0).unwrap())), Side::away(there, 1)),
@@ -382,7 +382,7 @@ fn own_doings_are_events_too() {
 #[test]
 fn a_lying_peer_harms_itself() {
     let mut maps = Maps::new(1);
-    let (here, there) = maps.window();
+    let (here, there) = maps.channel();
     let mut a = ShmPair::open(here, 0).unwrap();
     let its = there.direction(0);
     let mut seen = [Completion::None; 2048];

@@ -149,38 +149,38 @@ fn a_set_sees_its_ready_bit() {
     });
 }
 
-/// Two windows of one set, a sender for each, one waker: whoever finds it waking does not wake,
+/// Two channels of one set, a sender for each, one waker: whoever finds it waking does not wake,
 /// and still each is heard of.
 #[test]
-fn a_set_hears_of_each_window_by_one_ring() {
+fn a_set_hears_of_each_channel_by_one_ring() {
     explore(|| {
         let house = House::new(1);
         let second = House::new(0);
         let id = 1 | MARK_READY;
-        let armed = |window: &House| window.sleepers().arm(id).unwrap();
+        let armed = |channel: &House| channel.sleepers().arm(id).unwrap();
         let mut slots = [armed(&house), armed(&second)];
-        let senders = [(Arc::clone(&house), 1), (Arc::clone(&second), 2)].map(|(window, bit)| {
+        let senders = [(Arc::clone(&house), 1), (Arc::clone(&second), 2)].map(|(channel, bit)| {
             let house = Arc::clone(&house);
             thread::spawn(move || {
                 for _ in 0..2 {
-                    window.published.fetch_add(1, SeqCst);
-                    window
+                    channel.published.fetch_add(1, SeqCst);
+                    channel
                         .sleepers()
                         .wake_with(Some(house.announce(bit)), |_| house.wakers[0].wake());
                 }
             })
         });
-        let windows = [&house, &second];
-        let mut seen = windows.map(|window| window.published.load(SeqCst));
+        let channels = [&house, &second];
+        let mut seen = channels.map(|channel| channel.published.load(SeqCst));
         while seen != [2, 2] {
             house.wakers[0].sleep();
             hear(&house.woken);
             let bits = house.ready.swap(0, SeqCst);
-            for (i, window) in windows.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1) {
-                if !window.sleepers().armed(slots[i], id) {
-                    slots[i] = armed(window);
+            for (i, channel) in channels.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1) {
+                if !channel.sleepers().armed(slots[i], id) {
+                    slots[i] = armed(channel);
                 }
-                seen[i] = window.published.load(SeqCst);
+                seen[i] = channel.published.load(SeqCst);
             }
         }
         senders.into_iter().for_each(|sender| sender.join().unwrap());

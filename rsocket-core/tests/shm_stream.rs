@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::*;
 use proto_support::{End, byte, bytes, prepare};
 use rsocket_core::device::QueuePair;
-use rsocket_core::device::shm::arena::Window;
+use rsocket_core::device::shm::arena::Channel;
 use rsocket_core::device::shm::queue_pair::{SEND_QUEUE, ShmPair};
 use rsocket_core::proto::recv_half::RecvParams;
 use rsocket_core::proto::state::Event;
@@ -122,10 +122,10 @@ proptest! {
     }
 }
 
-/// An end in `window` that told the other process, by `stream`, what it has, and was told.
-fn meet(window: Window, side: u32, stream: &mut UnixStream) -> End<ShmPair> {
+/// An end in `channel` that told the other process, by `stream`, what it has, and was told.
+fn meet(channel: Channel, side: u32, stream: &mut UnixStream) -> End<ShmPair> {
     let shape = RecvParams { queue: 64, segments: 4, large: 16384, small: 512 };
-    let mut pair = ShmPair::open(window, side).unwrap();
+    let mut pair = ShmPair::open(channel, side).unwrap();
     let params: StreamParams = prepare(&mut pair, shape, 4, SEND_QUEUE);
     let mut offer = params.private_data().to_bytes();
     stream.write_all(&offer).unwrap();
@@ -137,7 +137,7 @@ fn meet(window: Window, side: u32, stream: &mut UnixStream) -> End<ShmPair> {
 fn a_stream_between_two_processes() {
     const AMOUNTS: [usize; 2] = [3_000_000, 1_000_000];
     let mut maps = Maps::new(1);
-    let (here, there) = maps.window();
+    let (here, there) = maps.channel();
     let (mut mine, mut its) = UnixStream::pair().unwrap();
     let child = Child::start(|| {
         let mut end = meet(there, 1, &mut its);
@@ -154,7 +154,7 @@ fn a_stream_between_two_processes() {
 fn a_killed_process_never_looks_like_an_end() {
     for millis in [0, 1, 2, 5, 10] {
         let mut maps = Maps::new(1);
-        let (here, there) = maps.window();
+        let (here, there) = maps.channel();
         let (mut mine, mut its) = UnixStream::pair().unwrap();
         let child = Child::start(|| {
             run(&mut meet(there, 1, &mut its), 1 << 30, 30_000);

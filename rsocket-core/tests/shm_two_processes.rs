@@ -9,7 +9,7 @@ use rsocket_core::copy::CopyHint;
 use rsocket_core::device::shm::arena::{Arena, OpenError};
 use rsocket_core::device::shm::direction::Direction;
 use rsocket_core::device::shm::layout::{
-    BUFFER_LEN, CONTROL_RING, DATA_RING, HEADER_LEN, PAGE, WINDOW_LEN, arena_len,
+    BUFFER_LEN, CHANNEL_LEN, CONTROL_RING, DATA_RING, HEADER_LEN, PAGE, arena_len,
 };
 use rsocket_core::device::shm::park::Sleepers;
 use rsocket_core::device::shm::waker::{self, Woke};
@@ -105,14 +105,16 @@ fn an_arena_opens_as_it_was_made() {
     let again = Arena::open(&fd).unwrap();
     assert_eq!(arena.id(), again.id());
     assert_ne!(arena.id(), [0, 0]);
-    assert_eq!((again.windows(), arena.windows()), (3, 3));
-    assert!(arena.window(2).is_some() && arena.window(3).is_none());
+    assert_eq!((again.channels(), arena.channels()), (3, 3));
+    assert!(arena.channel(2).is_some() && arena.channel(3).is_none());
     assert!(rustix::fs::ftruncate(&fd, 0).is_err(), "sealed");
     assert!(rustix::fs::fcntl_add_seals(&fd, SealFlags::WRITE).is_err(), "sealed against sealing");
-    // What one mapping writes, the other reads: window 2, both directions, apart.
+    // What one mapping writes, the other reads: channel 2, both directions, apart.
     for which in 0..2 {
-        let (w, r) =
-            (arena.window(2).unwrap().direction(which), again.window(2).unwrap().direction(which));
+        let (w, r) = (
+            arena.channel(2).unwrap().direction(which),
+            again.channel(2).unwrap().direction(which),
+        );
         assert!(put(w, BUFFER_LEN as u64 - 5, b"hello", CopyHint::Ordinary));
         w.publish_data(7, which);
         assert_eq!(r.poll_data(7), Some(which));
@@ -120,13 +122,13 @@ fn an_arena_opens_as_it_was_made() {
         assert!(get(r, BUFFER_LEN as u64 - 5, &mut bytes, CopyHint::Ordinary));
         assert_eq!(&bytes, b"hello");
     }
-    arena.window(2).unwrap().wipe();
-    assert_eq!(again.window(2).unwrap().direction(1).poll_data(7), None);
+    arena.channel(2).unwrap().wipe();
+    assert_eq!(again.channel(2).unwrap().direction(1).poll_data(7), None);
     let parts = arena.into_parts();
     // SAFETY: the parts of this very process, not unmapped.
     let arena = unsafe { Arena::from_parts(parts.0, parts.1, parts.2) }.unwrap();
-    let window = again.window(2).unwrap();
-    let there = window.announce(1);
+    let channel = again.channel(2).unwrap();
+    let there = channel.announce(1);
     there.word.fetch_or(there.bit, Ordering::Release);
     there.woken[0].store(7, Ordering::Relaxed);
     assert_eq!([0, 1].map(|side| arena.ready(side).woken[0].load(Ordering::Relaxed)), [0, 7]);
@@ -156,12 +158,12 @@ fn what_is_not_an_arena_is_refused() {
     );
     assert_eq!(open(sealed(size, SealFlags::GROW | SealFlags::SEAL).as_fd()), OpenError::NotSealed);
     for wrong in
-        [0, 1, PAGE as u64, HEADER_LEN as u64, size - 1, size + 1, size + WINDOW_LEN as u64 / 2]
+        [0, 1, PAGE as u64, HEADER_LEN as u64, size - 1, size + 1, size + CHANNEL_LEN as u64 / 2]
     {
         assert_eq!(open(sealed(wrong, ALL).as_fd()), OpenError::Size, "{wrong}");
     }
     assert_eq!(
-        open(sealed(HEADER_LEN as u64 + 1025 * WINDOW_LEN as u64, ALL).as_fd()),
+        open(sealed(HEADER_LEN as u64 + 1025 * CHANNEL_LEN as u64, ALL).as_fd()),
         OpenError::Size
     );
     assert_eq!(open(sealed(size, ALL).as_fd()), OpenError::Magic);
@@ -188,7 +190,7 @@ fn a_little_traffic_touches_two_pages_a_direction() {
     let (arena, fd) = Arena::create(16).unwrap();
     let pages = || rustix::fs::fstat(&fd).unwrap().st_blocks as usize * 512 / PAGE;
     assert_eq!(pages(), 1, "the header");
-    let d = arena.window(9).unwrap().direction(0);
+    let d = arena.channel(9).unwrap().direction(0);
     for i in 0..250 {
         assert!(put(d, u64::from(i % 4) * 1024, &[1; 64], CopyHint::Ordinary));
         d.publish_data(i, 64);
@@ -201,7 +203,7 @@ fn a_little_traffic_touches_two_pages_a_direction() {
 #[test]
 fn offsets_are_checked() {
     let (arena, _fd) = Arena::create(1).unwrap();
-    let d = arena.window(0).unwrap().direction(1);
+    let d = arena.channel(0).unwrap().direction(1);
     let end = BUFFER_LEN as u64;
     let mut b = [0; 16];
     for hint in [CopyHint::Ordinary, CopyHint::Bulk] {
@@ -228,9 +230,9 @@ fn rings_across_laps_and_the_end_of_numbers() {
     let (arena, fd) = Arena::create(1).unwrap();
     const N: u32 = 100_000;
     for start in [0, u32::MAX - N / 2] {
-        arena.window(0).unwrap().wipe();
+        arena.channel(0).unwrap().wipe();
         let child = Child::start(|| {
-            let d = Arena::open(&fd).unwrap().window(0).unwrap().direction(0);
+            let d = Arena::open(&fd).unwrap().channel(0).unwrap().direction(0);
             for i in 0..N {
                 // One control word for each half ring of data is the receiver's credit.
                 if i >= DATA_RING && i % (DATA_RING / 2) == 0 {
@@ -243,7 +245,7 @@ fn rings_across_laps_and_the_end_of_numbers() {
                 assert!(d.data_published(start.wrapping_add(i)));
             }
         });
-        let d = arena.window(0).unwrap().direction(0);
+        let d = arena.channel(0).unwrap().direction(0);
         for i in 0..N {
             let at = start.wrapping_add(i);
             until(|| d.poll_data(at).is_some());
@@ -267,7 +269,7 @@ fn rings_across_laps_and_the_end_of_numbers() {
 #[test]
 fn holes_are_never_entries() {
     let (arena, fd) = Arena::create(1).unwrap();
-    let d = arena.window(0).unwrap().direction(0);
+    let d = arena.channel(0).unwrap().direction(0);
     (0..DATA_RING).for_each(|i| d.publish_data(i, i));
     let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(&fd, flags, 0, arena_len(1).unwrap() as u64).unwrap();
@@ -275,7 +277,7 @@ fn holes_are_never_entries() {
         assert_eq!(d.poll_data(i), None);
         assert_eq!(d.poll_control(i.wrapping_sub(DATA_RING)), None);
     }
-    assert_eq!(arena.windows(), 1);
+    assert_eq!(arena.channels(), 1);
 }
 
 /// Numbers without a pattern, the same in both processes.
@@ -305,7 +307,7 @@ fn copies_of_all_sizes_arrive_before_their_word() {
         (size as usize, to, (mix(r ^ 2) % 200_000) as usize, hint)
     };
     let child = Child::start(|| {
-        let d = Arena::open(&fd).unwrap().window(0).unwrap().direction(0);
+        let d = Arena::open(&fd).unwrap().channel(0).unwrap().direction(0);
         for i in 0..ROUNDS {
             let (size, to, from, hint) = plan(i);
             if i >= 2 {
@@ -315,7 +317,7 @@ fn copies_of_all_sizes_arrive_before_their_word() {
             d.publish_data(i, size as u32);
         }
     });
-    let d = arena.window(0).unwrap().direction(0);
+    let d = arena.channel(0).unwrap().direction(0);
     for i in 0..ROUNDS {
         let (size, to, from, hint) = plan(i);
         until(|| d.poll_data(i).is_some());
@@ -354,16 +356,16 @@ fn sleeping_and_waking_loses_nothing() {
     const N: u32 = 20_000;
     let child = Child::start(|| {
         waker::forked();
-        let window = Arena::open(&fd).unwrap().window(0).unwrap();
-        let (there, back) = (window.direction(0), window.direction(1));
+        let channel = Arena::open(&fd).unwrap().channel(0).unwrap();
+        let (there, back) = (channel.direction(0), channel.direction(1));
         for i in 0..N {
             wait_by_waker(there.data_waiters(), || there.poll_data(i).is_some());
             back.publish_data(i, i);
             back.data_waiters().wake(None);
         }
     });
-    let window = arena.window(0).unwrap();
-    let (there, back) = (window.direction(0), window.direction(1));
+    let channel = arena.channel(0).unwrap();
+    let (there, back) = (channel.direction(0), channel.direction(1));
     for i in 0..N {
         // Irregular pauses, so that the peer is met before, in and after its handshake.
         for _ in 0..mix(u64::from(i)) % 400 {
@@ -379,7 +381,7 @@ fn sleeping_and_waking_loses_nothing() {
 #[test]
 fn a_killed_sleeper_is_noticed() {
     let (arena, _fd) = Arena::create(1).unwrap();
-    let d = arena.window(0).unwrap().direction(0);
+    let d = arena.channel(0).unwrap().direction(0);
     let child = Child::start(|| {
         waker::forked();
         let waker = waker::borrow().unwrap();
@@ -400,7 +402,7 @@ fn a_killed_sleeper_is_noticed() {
 #[test]
 fn a_child_leaves_its_parents_wakers_alone() {
     let (arena, _fd) = Arena::create(1).unwrap();
-    let d = arena.window(0).unwrap().direction(0);
+    let d = arena.channel(0).unwrap().direction(0);
     let (mine, set) = (waker::borrow().unwrap(), waker::borrow_for_set().unwrap());
     let child = Child::start(|| {
         let before = (mine.fd(), set.fd());
@@ -553,7 +555,7 @@ fn no_descriptor_is_left_open_by_open() {
     let again = Arena::open(&fd).unwrap();
     drop(fd);
     // The mapping outlives the descriptor.
-    again.window(0).unwrap().direction(0).publish_data(0, 1);
+    again.channel(0).unwrap().direction(0).publish_data(0, 1);
     assert!(raw >= 0);
 }
 

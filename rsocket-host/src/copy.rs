@@ -1,10 +1,10 @@
-//! How bytes get into the peer's window and out of one's own.
+//! How bytes get into the peer's channel and out of one's own.
 //!
 //! A store into a line that the other core has in its cache first fetches the line; a streaming
 //! store does not, and from a few KiB up may be the faster when bytes flow one way between two
 //! cores (`rsocket-shm/src/stores.rs`). On one core, and for a reply that the peer waits for,
 //! ordinary stores win. So the caller says which it is, and this module, which knows nothing but
-//! bytes, chooses the instructions. Entry points: [`into_window`], [`out_of_window`] and [`near`];
+//! bytes, chooses the instructions. Entry points: [`into_shared`], [`out_of_shared`] and [`near`];
 //! [`Bytes`].
 //!
 //! A streaming store is not ordered by a Release store (it does not pass through the cache the same
@@ -109,7 +109,7 @@ impl<'a> From<&'a [u8]> for Bytes<'a> {
 /// `src` is readable and `dst` writable for `len` bytes, and they do not overlap. Another process
 /// may write to `dst` at the same time; no reference to it may exist.
 #[inline]
-pub unsafe fn into_window(dst: *mut u8, src: *const u8, len: usize, streams: bool) {
+pub unsafe fn into_shared(dst: *mut u8, src: *const u8, len: usize, streams: bool) {
     // SAFETY: the caller's promises, passed on.
     unsafe {
         if len < STREAM_FROM {
@@ -126,9 +126,9 @@ pub unsafe fn into_window(dst: *mut u8, src: *const u8, len: usize, streams: boo
 /// at 4 KiB, nothing at 8, and lost a tenth from 16 KiB up.
 ///
 /// # Safety
-/// As for [`into_window`], with the roles changed.
+/// As for [`into_shared`], with the roles changed.
 #[inline]
-pub unsafe fn out_of_window(dst: *mut u8, src: *const u8, len: usize, hint: CopyHint) {
+pub unsafe fn out_of_shared(dst: *mut u8, src: *const u8, len: usize, hint: CopyHint) {
     // SAFETY: the caller's promises, passed on.
     unsafe {
         match hint {
@@ -145,7 +145,7 @@ pub unsafe fn out_of_window(dst: *mut u8, src: *const u8, len: usize, hint: Copy
 /// page, and on an emulated one a step for each byte.
 ///
 /// # Safety
-/// As for [`into_window`].
+/// As for [`into_shared`].
 #[inline]
 pub unsafe fn near(dst: *mut u8, src: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -244,7 +244,7 @@ mod x86 {
     /// Copies as many times 64 bytes as there are; how many bytes that was.
     ///
     /// # Safety
-    /// As for `into_window`.
+    /// As for `into_shared`.
     #[inline]
     pub(super) unsafe fn lines(dst: *mut u8, src: *const u8, len: usize) -> usize {
         let whole = len / 64 * 64;
@@ -269,7 +269,7 @@ mod x86 {
     /// thread.
     ///
     /// # Safety
-    /// As for `into_window`.
+    /// As for `into_shared`.
     pub(super) unsafe fn streaming(dst: *mut u8, src: *const u8, len: usize) {
         let level = level();
         if level == PLAIN {
@@ -388,7 +388,7 @@ mod tests {
                     let at = dst.as_ptr().align_offset(64) + skew_to;
                     // SAFETY: at + len and skew_from + len lie inside the two vectors.
                     unsafe {
-                        into_window(
+                        into_shared(
                             dst.as_mut_ptr().add(at),
                             src.as_ptr().add(skew_from),
                             len,

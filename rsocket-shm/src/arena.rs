@@ -3,8 +3,8 @@
 //!
 //! The peer can write every byte of it at any time, so what is read at [`Arena::open`] is checked,
 //! kept in private memory and never read again; size and seals are the kernel's word. It must not
-//! know which connection has which window. Entry points: [`Arena::create`], [`Arena::open`],
-//! [`Arena::window`].
+//! know which connection has which channel. Entry points: [`Arena::create`], [`Arena::open`],
+//! [`Arena::channel`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ptr::NonNull;
@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 use super::direction::Direction;
 use super::layout::{
-    ArenaHeader, DIRECTION_LEN, HEADER_LEN, MAGIC, ReadySide, VERSION, WINDOW_LEN, arena_len,
+    ArenaHeader, CHANNEL_LEN, DIRECTION_LEN, HEADER_LEN, MAGIC, ReadySide, VERSION, arena_len,
 };
 use super::park::Announce;
 use rsocket_host::failure::Failure;
@@ -35,7 +35,7 @@ pub enum OpenError {
     NotMemfd,
     /// The peer could still resize it.
     NotSealed,
-    /// The size is not that of any number of windows, or of too many.
+    /// The size is not that of any number of channels, or of too many.
     Size,
     /// The first bytes are something else.
     Magic,
@@ -58,7 +58,7 @@ impl From<Failure> for OpenError {
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
-    windows: u32,
+    channels: u32,
     id: [u64; 2],
 }
 
@@ -71,8 +71,8 @@ impl Unused {
     ///
     /// # Errors
     /// As there.
-    pub fn create(windows: u32) -> Result<(Self, OwnedFd), Failure> {
-        Arena::create(windows).map(|(arena, fd)| (Self(arena), fd))
+    pub fn create(channels: u32) -> Result<(Self, OwnedFd), Failure> {
+        Arena::create(channels).map(|(arena, fd)| (Self(arena), fd))
     }
 
     /// As [`Arena::open`].
@@ -89,10 +89,10 @@ impl Unused {
         self.0.id
     }
 
-    /// As [`Arena::windows`].
+    /// As [`Arena::channels`].
     #[must_use]
-    pub fn windows(&self) -> u32 {
-        self.0.windows
+    pub fn channels(&self) -> u32 {
+        self.0.channels
     }
 
     /// The arena, to be used.
@@ -115,20 +115,20 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Makes an arena of `windows` windows, mapped here, and the descriptor to send to the peer.
+    /// Makes an arena of `channels` channels, mapped here, and the descriptor to send to the peer.
     /// Nothing but its first page is touched.
     ///
     /// # Errors
     /// `EINVAL` for a count that [`arena_len`] refuses; what the kernel says otherwise.
-    pub fn create(windows: u32) -> Result<(Self, OwnedFd), Failure> {
-        let size = arena_len(windows).ok_or(Failure::Invalid)?;
+    pub fn create(channels: u32) -> Result<(Self, OwnedFd), Failure> {
+        let size = arena_len(channels).ok_or(Failure::Invalid)?;
         let fd = sealed(size)?;
         let id = super::random::bits()?;
         let id = [id as u64, (id >> 64) as u64];
-        let arena = Self { base: map(&fd, size)?, windows, id };
+        let arena = Self { base: map(&fd, size)?, channels, id };
         let header = arena.header();
         header.version.store(VERSION, Ordering::Relaxed);
-        header.windows.store(windows, Ordering::Relaxed);
+        header.channels.store(channels, Ordering::Relaxed);
         header.size.store(size as u64, Ordering::Relaxed);
         header.id[0].store(id[0], Ordering::Relaxed);
         header.id[1].store(id[1], Ordering::Relaxed);
@@ -145,12 +145,12 @@ impl Arena {
     pub fn open(fd: impl AsFd) -> Result<Self, OpenError> {
         let fd = fd.as_fd();
         let size = sealed_size(fd)?;
-        let windows = size.checked_sub(HEADER_LEN).ok_or(OpenError::Size)? / WINDOW_LEN;
-        let windows = u32::try_from(windows).map_err(|_| OpenError::Size)?;
-        if arena_len(windows) != Some(size) {
+        let channels = size.checked_sub(HEADER_LEN).ok_or(OpenError::Size)? / CHANNEL_LEN;
+        let channels = u32::try_from(channels).map_err(|_| OpenError::Size)?;
+        if arena_len(channels) != Some(size) {
             return Err(OpenError::Size);
         }
-        let mut arena = Self { base: map(fd, size)?, windows, id: [0; 2] };
+        let mut arena = Self { base: map(fd, size)?, channels, id: [0; 2] };
         match arena.check(size) {
             Ok(id) => {
                 arena.id = id;
@@ -174,7 +174,7 @@ impl Arena {
         if header.version.load(Ordering::Relaxed) != VERSION {
             return Err(OpenError::Version);
         }
-        if header.windows.load(Ordering::Relaxed) != self.windows
+        if header.channels.load(Ordering::Relaxed) != self.channels
             || header.size.load(Ordering::Relaxed) != size as u64
         {
             return Err(OpenError::Header);
@@ -195,20 +195,20 @@ impl Arena {
         self.id
     }
 
-    /// How many windows there are.
+    /// How many channels there are.
     #[must_use]
-    pub fn windows(&self) -> u32 {
-        self.windows
+    pub fn channels(&self) -> u32 {
+        self.channels
     }
 
-    /// The window of that number.
+    /// The channel of that number.
     #[must_use]
     #[inline]
-    pub fn window(&self, index: u32) -> Option<Window> {
-        (index < self.windows).then_some(Window { arena: self.base, index })
+    pub fn channel(&self, index: u32) -> Option<Channel> {
+        (index < self.channels).then_some(Channel { arena: self.base, index })
     }
 
-    /// One side's ready bitmap: bit `i % 64` of word `i / 64` stands for window `i`. Whoever looks
+    /// One side's ready bitmap: bit `i % 64` of word `i / 64` stands for channel `i`. Whoever looks
     /// takes a word by `swap(0, Acquire)`, which pairs with the Release in
     /// [`super::park::Sleepers::wake`], after it has heard the side's wakers
     /// ([`super::park::hear`]).
@@ -218,10 +218,10 @@ impl Arena {
         if side & 1 == 0 { connecting } else { accepting }
     }
 
-    /// The address and the number of windows, to be kept in a table of plain words.
+    /// The address and the number of channels, to be kept in a table of plain words.
     #[must_use]
     pub fn into_parts(self) -> (usize, u32, [u64; 2]) {
-        (self.base.as_ptr().expose_provenance(), self.windows, self.id)
+        (self.base.as_ptr().expose_provenance(), self.channels, self.id)
     }
 
     /// The arena again. `None` for the address 0.
@@ -231,15 +231,15 @@ impl Arena {
     /// from), and no copy of them has been unmapped.
     #[must_use]
     #[inline]
-    pub unsafe fn from_parts(base: usize, windows: u32, id: [u64; 2]) -> Option<Self> {
+    pub unsafe fn from_parts(base: usize, channels: u32, id: [u64; 2]) -> Option<Self> {
         let base = NonNull::new(core::ptr::with_exposed_provenance_mut(base))?;
-        Some(Self { base, windows, id })
+        Some(Self { base, channels, id })
     }
 
     /// Gives the memory back and keeps the addresses, at which everything is zero from now on.
     /// Stores there stay private. False if there is no room for that; then everything is as it was.
     pub fn hollow(&self) -> bool {
-        arena_len(self.windows).is_some_and(|size| self.replaced(size) || self.overlaid())
+        arena_len(self.channels).is_some_and(|size| self.replaced(size) || self.overlaid())
     }
 
     /// By memory that is made elsewhere, and moved here in one step.
@@ -264,7 +264,7 @@ impl Arena {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: replaces a mapping of ours of just that size, in one step. All that is ever
         // looked at there are atomics and bytes, for which zeroes are valid.
-        arena_len(self.windows).is_some_and(|size| unsafe {
+        arena_len(self.channels).is_some_and(|size| unsafe {
             rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), size, protection, flags).is_ok()
         })
     }
@@ -272,9 +272,9 @@ impl Arena {
     /// Ends the mapping.
     ///
     /// # Safety
-    /// No [`Window`] or [`Direction`] of this arena is used again, by any thread.
+    /// No [`Channel`] or [`Direction`] of this arena is used again, by any thread.
     pub unsafe fn unmap(self) {
-        if let Some(size) = arena_len(self.windows) {
+        if let Some(size) = arena_len(self.channels) {
             // SAFETY: base and size are those of one mapping of ours; nobody uses it again
             // (caller).
             let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), size) };
@@ -322,19 +322,19 @@ pub(super) fn map(fd: impl AsFd, size: usize) -> Result<NonNull<u8>, Failure> {
     Ok(sys::unlocked::map(Some(fd.as_fd()), size, MapFlags::SHARED)?)
 }
 
-/// A handle on one window: a copy of plain pointers, valid while its arena stays mapped.
+/// A handle on one channel: a copy of plain pointers, valid while its arena stays mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct Channel {
     arena: NonNull<u8>,
     index: u32,
 }
 
 // SAFETY: as for Arena: pointers to memory that is only reached by atomics and raw copies.
-unsafe impl Send for Window {}
+unsafe impl Send for Channel {}
 // SAFETY: as above.
-unsafe impl Sync for Window {}
+unsafe impl Sync for Channel {}
 
-impl Window {
+impl Channel {
     /// Its number in the arena.
     #[must_use]
     pub fn index(&self) -> u32 {
@@ -347,14 +347,14 @@ impl Window {
     #[inline]
     pub fn direction(&self, which: u32) -> Direction {
         let offset =
-            HEADER_LEN + self.index as usize * WINDOW_LEN + (which & 1) as usize * DIRECTION_LEN;
-        // SAFETY: the index was below the arena's count when `Arena::window` made this handle, and
+            HEADER_LEN + self.index as usize * CHANNEL_LEN + (which & 1) as usize * DIRECTION_LEN;
+        // SAFETY: the index was below the arena's count when `Arena::channel` made this handle, and
         // the mapping has arena_len(count) bytes; so offset + DIRECTION_LEN lies inside it,
         // page-aligned. It is mapped while the handle may be used (`Arena::unmap`).
         unsafe { Direction::from_base(self.arena.add(offset)) }
     }
 
-    /// How an epoll set at one side (0 connecting, 1 accepting) is told that this window is ready.
+    /// How an epoll set at one side (0 connecting, 1 accepting) is told that this channel is ready.
     #[must_use]
     #[inline]
     pub fn announce(&self, side: u32) -> Announce<'_> {
@@ -367,7 +367,8 @@ impl Window {
         Announce { word, bit: 1 << (self.index % 64), woken }
     }
 
-    /// Both directions as if fresh, for the next connection in this window. Nobody may be using it.
+    /// Both directions as if fresh, for the next connection in this channel. Nobody may be using
+    /// it.
     pub fn wipe(&self) {
         self.direction(0).wipe();
         self.direction(1).wipe();

@@ -5,7 +5,7 @@
 //! the caller's (they live in the private state of `proto`'s halves); here they only choose a slot
 //! and the tag that tells one lap of a ring from the next. Nothing read here is to be believed:
 //! words, offsets and lengths are the peer's. Entry point: [`Direction`], from
-//! [`super::arena::Window::direction`].
+//! [`super::arena::Channel::direction`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ptr::NonNull;
@@ -194,7 +194,7 @@ impl Direction {
         // Relaxed: a hint about where the peer runs.
         let elsewhere = self.page().receiver.receiver_cpu.load(Ordering::Relaxed) != thread::cpu();
         // SAFETY: as above.
-        unsafe { copy::into_window(to, src, len, elsewhere && stores::streams()) };
+        unsafe { copy::into_shared(to, src, len, elsewhere && stores::streams()) };
         if elsewhere {
             stores::copied(len);
         }
@@ -212,7 +212,7 @@ impl Direction {
         // SAFETY: `from` has len bytes (buffer), dst is the caller's promise, and private memory
         // does not overlap the arena. A hostile peer may change the bytes meanwhile: it only spoils
         // its own stream.
-        unsafe { copy::out_of_window(dst, from, len, hint) };
+        unsafe { copy::out_of_shared(dst, from, len, hint) };
         true
     }
 

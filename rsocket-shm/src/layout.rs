@@ -20,8 +20,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rsockarn");
 /// Two libraries of different layouts never share memory. Raise it with any change in this file, or
 /// in the meaning of a word.
 pub const VERSION: u32 = 3;
-/// The most windows that one arena may have.
-pub const MAX_WINDOWS: u32 = 1024;
+/// The most channels that one arena may have.
+pub const MAX_CHANNELS: u32 = 1024;
 
 /// The unit of memory that the kernel gives.
 pub const PAGE: usize = 4096;
@@ -79,22 +79,22 @@ pub const MAPS_AT: usize = HEAD_LEN + BUFFER_LEN;
 pub const PLACES_AT: usize = MAPS_AT + MAPS * size_of::<MapEntry>();
 /// Bytes of one direction.
 pub const DIRECTION_LEN: usize = PLACES_AT + PLACES;
-/// Bytes of one window.
-pub const WINDOW_LEN: usize = 2 * DIRECTION_LEN;
+/// Bytes of one channel.
+pub const CHANNEL_LEN: usize = 2 * DIRECTION_LEN;
 /// Bytes of the arena's header.
 pub const HEADER_LEN: usize = PAGE;
 /// Words of one side's ready bitmap.
-pub const READY_WORDS: usize = MAX_WINDOWS as usize / 64;
+pub const READY_WORDS: usize = MAX_CHANNELS as usize / 64;
 /// Words for notes that a waker of one side is waking; a waker's id says which is its.
 pub const WOKEN_WORDS: usize = 4;
 
-/// The exact size of an arena with so many windows; `None` when there may not be so many, or none.
+/// The exact size of an arena with so many channels; `None` when there may not be so many, or none.
 #[must_use]
-pub const fn arena_len(windows: u32) -> Option<usize> {
-    if windows == 0 || windows > MAX_WINDOWS {
+pub const fn arena_len(channels: u32) -> Option<usize> {
+    if channels == 0 || channels > MAX_CHANNELS {
         return None;
     }
-    Some(HEADER_LEN + windows as usize * WINDOW_LEN)
+    Some(HEADER_LEN + channels as usize * CHANNEL_LEN)
 }
 
 /// What the end that receives tells the one that sends.
@@ -217,14 +217,14 @@ pub struct DirectionPage {
 }
 
 /// What one side's epoll sets look at before each wait, on lines of its own: one line, where
-/// windows are few.
+/// channels are few.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct ReadySide {
     /// Who has woken which wakers of the side's epoll sets that were not heard yet
     /// ([`super::park::Announce`]).
     pub woken: [AtomicU64; WOKEN_WORDS],
-    /// Windows that have become ready.
+    /// Channels that have become ready.
     pub bits: [AtomicU64; READY_WORDS],
 }
 
@@ -236,8 +236,8 @@ pub struct ArenaHeader {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// Windows that follow.
-    pub windows: AtomicU32,
+    /// Channels that follow.
+    pub channels: AtomicU32,
     /// Bytes of the whole.
     pub size: AtomicU64,
     /// 128 random bits that name the arena.
@@ -274,5 +274,5 @@ const _: () = {
     assert!(CREDITS + 8 <= DATA_RING);
     assert!(DIRECTION_LEN.is_multiple_of(PAGE));
     assert!(BUFFER_LEN < LARGE_CLASS as usize && 2 * SEGMENTS == TARGETS);
-    assert!(READY_WORDS * 64 == MAX_WINDOWS as usize);
+    assert!(READY_WORDS * 64 == MAX_CHANNELS as usize);
 };

@@ -2,14 +2,14 @@
 //! sleeper.
 //!
 //! An [`arena::Arena`] is one sealed memfd of one pair of processes; it holds many
-//! [`arena::Window`]s, one for each connection; a window is two [`direction::Direction`]s, each for
-//! the bytes that flow one way. [`layout`] says where everything lies, [`rsocket_host::copy`] how
-//! bytes get in and out, [`places`] how they get into memory of the receiver's own choice, [`park`]
-//! and [`waker`] how a side that sleeps is woken, from wherever a thread may be ([`netns`]).
-//! [`queue_pair`] makes of a window what [`rsocket_device`] asks for. Nothing here knows sockets,
-//! the protocol's state, or who may connect to whom; [`mailbox`] is a ring of datagrams from one
-//! socket to another, in a memfd of its own; and whatever the peer can write is read once and
-//! checked by whoever uses it.
+//! [`arena::Channel`]s, one for each connection; a channel is two [`direction::Direction`]s, each
+//! for the bytes that flow one way. [`layout`] says where everything lies, [`rsocket_host::copy`]
+//! how bytes get in and out, [`places`] how they get into memory of the receiver's own choice,
+//! [`park`] and [`waker`] how a side that sleeps is woken, from wherever a thread may be
+//! ([`netns`]). [`queue_pair`] makes of a channel what [`rsocket_device`] asks for. Nothing here
+//! knows sockets, the protocol's state, or who may connect to whom; [`mailbox`] is a ring of
+//! datagrams from one socket to another, in a memfd of its own; and whatever the peer can write is
+//! read once and checked by whoever uses it.
 
 // A panic in here kills somebody else's program.
 #![cfg_attr(

@@ -36,10 +36,10 @@ use rsocket_sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
 
 pub use super::waiter_slot::{MARK_READY, ON_WORD, WAKER, on_word};
 
-/// How an epoll set is told which window it was woken for: a bit of the ready bitmap of its side,
+/// How an epoll set is told which channel it was woken for: a bit of the ready bitmap of its side,
 /// and whether its waker is waking already.
 ///
-/// A set whose thread sleeps is armed in each of its windows. If many of them become ready one
+/// A set whose thread sleeps is armed in each of its channels. If many of them become ready one
 /// after the other, as when a server answers all its clients at once, one wake says it all: it
 /// takes a system call, and the sleeper will look at all the bits. So who wakes notes that it did,
 /// and does not wake again while the note is there; the set's owner takes the notes out ([`hear`])
@@ -50,7 +50,7 @@ pub use super::waiter_slot::{MARK_READY, ON_WORD, WAKER, on_word};
 pub struct Announce<'a, W = AtomicU64> {
     /// The word of the bitmap.
     pub word: &'a W,
-    /// The window's bit in it.
+    /// The channel's bit in it.
     pub bit: u64,
     /// The notes at that side.
     pub woken: &'a [W; WOKEN_WORDS],
@@ -192,7 +192,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
     }
 
     /// After publishing: wakes whoever sleeps, by `wake(id)` for each. `ready` is where those that
-    /// asked for it find what they were woken for ([`super::arena::Window::announce`]). True when
+    /// asked for it find what they were woken for ([`super::arena::Channel::announce`]). True when
     /// somebody was woken, or is being woken.
     #[inline(always)]
     pub fn wake_with(&self, ready: Option<Announce<'_, W>>, wake: impl FnMut(u64)) -> bool {
@@ -326,20 +326,20 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_rung_once_for_all_its_windows() {
+    fn a_set_is_rung_once_for_all_its_channels() {
         let notes = [const { AtomicU64::new(0) }; WOKEN_WORDS];
         let word = AtomicU64::new(0);
-        let ready = |window: u32| Some(Announce { word: &word, bit: 1 << window, woken: &notes });
+        let ready = |channel: u32| Some(Announce { word: &word, bit: 1 << channel, woken: &notes });
         // A thread's waker (9) is woken for itself, whatever wakes; 39 shares the word of 7 as a
         // set's.
         let houses: [_; 4] = core::array::from_fn(|_| words());
         let mut woken = vec![];
-        let mut publish = |set: u64, window: u32| {
-            let (any, words) = &houses[window as usize];
+        let mut publish = |set: u64, channel: u32| {
+            let (any, words) = &houses[channel as usize];
             let s = Sleepers::new(any, words);
             assert!(s.arm(set | MARK_READY).is_some() && s.arm(9).is_some());
             woken.clear();
-            assert!(s.wake_with(ready(window), |id| woken.push(id)));
+            assert!(s.wake_with(ready(channel), |id| woken.push(id)));
             woken.clone()
         };
         assert_eq!(publish(7, 0), [7, 9]);

@@ -2,7 +2,7 @@
 //! ring in which bytes for them travel.
 //!
 //! The memory behind a mapping is the receiving program's own, which no other process can reach. So
-//! the bytes lie in a ring of the window, each piece behind a [`Header`] that names mapping and
+//! the bytes lie in a ring of the channel, each piece behind a [`Header`] that names mapping and
 //! place, until somebody on the receiver's side puts them there. The ring has room of its own,
 //! apart from the receive buffer: a program that does not read its stream holds up nothing here.
 //! Positions are the caller's, as in [`super::direction`]; they count bytes since the start.
@@ -92,7 +92,7 @@ impl Direction {
             return;
         };
         // Relaxed: only we write it. Entries that were skipped are of an earlier connection of this
-        // window.
+        // channel.
         let high = self.placed().high.load(Ordering::Relaxed) as usize;
         before.iter().skip(high).for_each(|skipped| skipped.len.store(0, Ordering::Relaxed));
         // Release fence: whoever reads a field of the new mapping reads a generation that is odd or
@@ -276,7 +276,7 @@ mod tests {
     fn direction() -> Direction {
         let (arena, _fd) = Arena::create(1).unwrap();
         // Never unmapped: the test's process is short-lived.
-        arena.window(0).unwrap().direction(0)
+        arena.channel(0).unwrap().direction(0)
     }
 
     fn put(d: &Direction, at: &mut u64, spot: Spot, bytes: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! One end of a connected pair over one window of an arena: the seam's [`QueuePair`] for shared
+//! One end of a connected pair over one channel of an arena: the seam's [`QueuePair`] for shared
 //! memory.
 //!
 //! - *Memory* is cut from the receive buffer of the direction that comes in, and told to the peer
@@ -16,7 +16,7 @@
 //!
 //! What we believe of the peer is only counts, words and places. A lie about a count makes us
 //! report posts early or late, and overruns the liar's own ring; a lie about a place is stopped at
-//! the end of its own buffer. A peer with another device than this can write all of the window at
+//! the end of its own buffer. A peer with another device than this can write all of the channel at
 //! any time, registered or not: there is nothing in it but this pair. This module must not know
 //! what the words mean, nor who made the arena. Entry point: [`ShmPair::open`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -24,7 +24,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use super::arena::Window;
+use super::arena::Channel;
 use super::direction::Direction;
 use super::layout::{BUFFER_LEN, DATA_RING, TARGETS};
 use super::park::Sleepers;
@@ -94,8 +94,8 @@ pub struct ShmPair {
 }
 
 /// The direction that comes in at a side, and the one that goes out.
-fn directions(window: Window, side: u32) -> (Direction, Direction) {
-    (window.direction(1 - (side & 1)), window.direction(side & 1))
+fn directions(channel: Channel, side: u32) -> (Direction, Direction) {
+    (channel.direction(1 - (side & 1)), channel.direction(side & 1))
 }
 
 /// Says that a side neither sends nor receives any more.
@@ -107,14 +107,14 @@ fn say_closed(incoming: Direction, outgoing: Direction) {
 }
 
 impl ShmPair {
-    /// The end of a pair at a side of the window: 0 connecting, 1 accepting. The window is fresh,
-    /// or [wiped](Window::wipe) since its last use, and the other side opens it as a queue pair
+    /// The end of a pair at a side of the channel: 0 connecting, 1 accepting. The channel is fresh,
+    /// or [wiped](Channel::wipe) since its last use, and the other side opens it as a queue pair
     /// too, once.
     ///
     /// # Errors
     /// `EMFILE` when there is no waker to be had; what the kernel says when it has no random bits.
-    pub fn open(window: Window, side: u32) -> Result<Self, Failure> {
-        let (incoming, outgoing) = directions(window, side);
+    pub fn open(channel: Channel, side: u32) -> Result<Self, Failure> {
+        let (incoming, outgoing) = directions(channel, side);
         let key = super::random::bits()? as u32;
         let waker = waker::borrow_for_set().ok_or(Failure::NoDescriptors)?;
         waker.drain();
@@ -154,10 +154,10 @@ impl ShmPair {
         waker::give_back(self.waker);
     }
 
-    /// The process at `side` of the window is dead: says in its name that it closed, and wakes the
+    /// The process at `side` of the channel is dead: says in its name that it closed, and wakes the
     /// other side. For whoever watches the process; may be called more than once, from any thread.
-    pub fn bury(window: Window, side: u32) {
-        let (incoming, outgoing) = directions(window, side);
+    pub fn bury(channel: Channel, side: u32) {
+        let (incoming, outgoing) = directions(channel, side);
         say_closed(incoming, outgoing);
         outgoing.data_waiters().wake(None);
         incoming.room_waiters().wake(None);
@@ -347,7 +347,7 @@ impl QueuePair for ShmPair {
         let rkey = self.key & !(TARGETS as u32 - 1) | self.registered as u32;
         *region = Sge { addr: self.used, rkey, len };
         let sge = *region;
-        // Another connection may have used the window before.
+        // Another connection may have used the channel before.
         let zeroes = [0_u8; 4096];
         let mut at = sge.addr;
         while at < end {

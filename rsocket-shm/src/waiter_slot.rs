@@ -3,7 +3,7 @@
 //! Knows no waker. Entry points: [`WAKER`], [`MARK_READY`], [`ON_WORD`].
 #![forbid(unsafe_code)]
 
-/// In a waiter slot: also set the window's ready bit for the sleeper's side. Used by epoll sets,
+/// In a waiter slot: also set the channel's ready bit for the sleeper's side. Used by epoll sets,
 /// which find by it what is ready.
 pub const MARK_READY: u64 = 1 << 63;
 

@@ -49,8 +49,8 @@ counters! {
     ArenasMade "attach.arenas_made",
     /// Arenas of peers that were mapped.
     ArenasMapped "attach.arenas_mapped",
-    /// Windows that were used again.
-    WindowsReused "attach.windows_reused",
+    /// Channels that were used again.
+    ChannelsReused "attach.channels_reused",
     /// Directions that left TCP at this end, sending.
     SwitchedSending "attach.switched_sending",
     /// Directions that left TCP at this end, receiving.

@@ -476,7 +476,7 @@ static void echo_client(int fd) {
 }
 
 // A thread that sleeps until something new comes hears of it by whatever way, also when another
-// thread has read up to the end of the window meanwhile.
+// thread has read up to the end of the channel meanwhile.
 static volatile int heard, polled;
 static int watched, watcher;
 static void *sleeps_on_set(void *unused) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rs_tests::workspace;
 
 /// What puts a message into a ring, or gives room back, and the files that do it. `direction.rs`
-/// has the operations themselves. The window of a queue pair (`queue_pair.rs`) has words of its
+/// has the operations themselves. The channel of a queue pair (`queue_pair.rs`) has words of its
 /// own, and no messages. `fuzzing.rs` is a peer that breaks the rules.
 const STORES: [(&str, &[&str]); 5] = [
     ("publish_data(", &["channel/sender.rs", "direction.rs", "fuzzing.rs", "queue_pair.rs"]),

@@ -6,7 +6,7 @@ use rs_tests::workspace;
 
 const COLUMNS: usize = 100;
 /// Lines of code that are wider: long texts, and what a macro holds. A mend lowers the number.
-const WIDE: usize = 85;
+const WIDE: usize = 83;
 /// What is not looked into: it is made, or not ours.
 const SKIPPED: [&str; 3] = ["target", ".git", "__pycache__"];
 

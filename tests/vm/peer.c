@@ -158,7 +158,7 @@ static void entry_in_use(void) {
         message(be64toh(theirs.table) + 16, ntohl(theirs.table_key), 16, 4u << 29 | 384);
     }
 }
-// More than the window, the credits and every receive can hold, to a server that does not read.
+// More than the channel, the credits and every receive can hold, to a server that does not read.
 static void too_many(void) {
     for (uint32_t i = 0; i < 12000 && !failed; i++) data(i, 1), listen_up(0);
 }

@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::channel::identity::Id;
 use crate::conn::dialled::{HINT, HINTS, hint};
 
-/// The version of everything that two processes share: these messages, the arena, its windows. To
+/// The version of everything that two processes share: these messages, the arena, its channels. To
 /// be raised with any change to any of them; two versions that differ stay on TCP.
 pub const LAYOUT_VERSION: u16 = 6;
 
@@ -56,8 +56,8 @@ pub struct HelloAck {
     pub process: Id,
     /// The arena.
     pub arena: Id,
-    /// The window in it.
-    pub window: u32,
+    /// The channel in it.
+    pub channel: u32,
     /// Inode of the sender's TCP socket.
     pub inode: u32,
     /// Cookie of the sender's TCP socket.
@@ -170,13 +170,13 @@ impl HelloAck {
     pub fn new(
         process: Id,
         arena: Id,
-        window: u32,
+        channel: u32,
         (inode, cookie): (u32, u64),
         with_arena: bool,
     ) -> Self {
         let flags = if with_arena { WITH_ARENA } else { 0 };
         let (magic, version) = (HELLO_ACK, LAYOUT_VERSION);
-        Self { magic, version, flags, process, arena, window, inode, cookie, waker: 0 }
+        Self { magic, version, flags, process, arena, channel, inode, cookie, waker: 0 }
     }
 
     /// Says which waker is the sender's.
@@ -198,7 +198,7 @@ impl HelloAck {
         self.flags & WITH_ENVOY != 0
     }
 
-    /// Reads a message. The window's number is the arena's to check.
+    /// Reads a message. The channel's number is the arena's to check.
     ///
     /// # Errors
     /// See [`HelloError`].

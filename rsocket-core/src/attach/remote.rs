@@ -3,7 +3,7 @@
 //!
 //! The end that connected asks, in the background, at the port number of its TCP connection; the
 //! end that accepted answers if it knows the connection and has seen the same bytes of it
-//! ([`super::fingerprint`]). Until both have a window with their bridges everything goes by TCP;
+//! ([`super::fingerprint`]). Until both have a channel with their bridges everything goes by TCP;
 //! then each direction switches as it does on one host. The first step is
 //! [`crate::pairing::abroad`]'s. Entry points: [`recognise`], [`failed`], [`lost`].
 

@@ -1,17 +1,17 @@
-//! Bytes that go straight between a program's buffers and a queue pair, past the window.
+//! Bytes that go straight between a program's buffers and a queue pair, past the channel.
 //!
-//! The window is for threads that are not here, or not awake: the service thread, siblings,
+//! The channel is for threads that are not here, or not awake: the service thread, siblings,
 //! whoever polls. A thread of the bridge's own process that is inside a call needs it only for what
-//! cannot go on now. While the window is empty, what such a thread sends is posted from its own
+//! cannot go on now. While the channel is empty, what such a thread sends is posted from its own
 //! buffers, and what the device has brought is copied into them: a copy less in each direction, and
-//! none of the window's words.
+//! none of the channel's words.
 //!
 //! Nothing overtakes anything: the guard of the connection's direction says that nobody else of the
 //! program's side is at it, and here the bridge's lock is held, so that nobody moves bytes between
-//! window and device; then an empty window stays empty. What does not fit stays where it is
-//! ([`super::deferred`]), or goes into the window by the caller, or by [`Pump::run`] here.
+//! channel and device; then an empty channel stays empty. What does not fit stays where it is
+//! ([`super::deferred`]), or goes into the channel by the caller, or by [`Pump::run`] here.
 //!
-//! Not beside a TCP connection, where both ends count what passes the window. Must not know
+//! Not beside a TCP connection, where both ends count what passes the channel. Must not know
 //! sockets' modes. Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first look of a
 //! call, [`give_way`] for one that has found nothing; [`waits_for_room`] for one that may sleep.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -80,7 +80,7 @@ fn posted(s: &Slot, post: impl FnOnce(&mut Pump<RdmaPair>) -> usize) -> usize {
 }
 
 /// Whether more of the program's bytes can go straight as soon as the device has carried out what
-/// it was given, and what waits in the window. (False also while another thread is at the bridge.)
+/// it was given, and what waits in the channel. (False also while another thread is at the bridge.)
 pub fn waits_for_room(s: &Slot) -> bool {
     let Some(bridge) = super::of(s) else { return false };
     let waits = bridge.try_with(|slot| {
@@ -111,9 +111,9 @@ pub fn waited_in_vain(s: &Slot) {
     });
 }
 
-/// Looks at the device, and copies what it has brought into the program's buffers, if the window is
-/// still `empty`; how many bytes. Waits as [`super::pump`].
-/// With 0 the window may have something by now.
+/// Looks at the device, and copies what it has brought into the program's buffers, if the channel
+/// is still `empty`; how many bytes. Waits as [`super::pump`].
+/// With 0 the channel may have something by now.
 #[inline(always)]
 pub(crate) fn receive(
     guard: &RecvGuard<'_>,
@@ -173,7 +173,7 @@ pub fn give_way(s: &Slot) {
 }
 
 impl<Q: QueuePair> Pump<Q> {
-    /// Whether all that was put into the window has gone out, and whatever is put in next may go
+    /// Whether all that was put into the channel has gone out, and whatever is put in next may go
     /// too.
     fn clear_to_send(&self) -> bool {
         self.carries_on() && self.all_told() && !self.port.has_outgoing()
@@ -281,7 +281,7 @@ impl<Q: QueuePair> Pump<Q> {
         from.done() - before
     }
 
-    /// See [`receive`]. The window is empty.
+    /// See [`receive`]. The channel is empty.
     pub(super) fn receive_bypassing(&mut self, to: &mut Cursor<'_>) -> Looked {
         if self.beside.is_some() || self.opening.is_some() || self.has_ended_delivering() {
             return Looked::default();
@@ -312,7 +312,7 @@ impl<Q: QueuePair> Pump<Q> {
         {
             let region = match self.stream.next_read() {
                 Ok(Readable::Bytes(region)) => region,
-                // Ends are told by the window.
+                // Ends are told by the channel.
                 Ok(_) => break,
                 Err(_) => {
                     self.hang_up();

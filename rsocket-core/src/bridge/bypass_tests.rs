@@ -1,5 +1,5 @@
-//! Two pumps over the simulated device, whose programs send and receive now by the window, now past
-//! it.
+//! Two pumps over the simulated device, whose programs send and receive now by the channel, now
+//! past it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use proptest::prelude::*;
@@ -27,8 +27,8 @@ fn send_bypassing(end: &mut End, bytes: &mut [u8], whole: bool) -> usize {
     }
 }
 
-/// As a receiving call does that is inside the bridge: `None` where the window has something that
-/// comes first. What it leaves may stay in the device's memory, or goes into the window.
+/// As a receiving call does that is inside the bridge: `None` where the channel has something that
+/// comes first. What it leaves may stay in the device's memory, or goes into the channel.
 fn receive_bypassing(end: &mut End, most: usize, may_stay: bool) -> Option<Vec<u8>> {
     let s = fork_group::slot(end.id).unwrap();
     if hints::data_waiting(s, &link::ends(s).unwrap()) {
@@ -69,7 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Carries out the steps, then lets all of it arrive; how many bytes passed the windows, out and
+/// Carries out the steps, then lets all of it arrive; how many bytes passed the channels, out and
 /// in.
 fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) {
     let (world, mut a, mut b) = ends(Weather { mode, ..Weather::default() }, queue, buffer);
@@ -82,7 +82,7 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
         }
         bytes.len()
     };
-    let from_window = |b: &End, most: usize| match b.receive(most) {
+    let from_channel = |b: &End, most: usize| match b.receive(most) {
         Ok(bytes) => bytes,
         Err(Failure::Blocked) => Vec::new(),
         Err(e) => panic!("{e:?}"),
@@ -98,7 +98,7 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
                 past_out += took;
             }
             Step::Receive(most) => {
-                check(&from_window(&b, most), &mut got);
+                check(&from_channel(&b, most), &mut got);
             }
             Step::ReceiveStraight(most, may_stay) => {
                 past_in +=
@@ -111,7 +111,7 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
     }
     for _ in 0..1000 {
         settle(&world, &mut a, &mut b);
-        check(&from_window(&b, 1 << 20), &mut got);
+        check(&from_channel(&b, 1 << 20), &mut got);
     }
     assert_eq!(got, sent, "all of it has arrived");
     (past_out, past_in)
@@ -120,7 +120,7 @@ fn carry(mode: Mode, queue: u16, buffer: u32, steps: &[Step]) -> (usize, usize) 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
-    fn nothing_is_overtaken_by_what_goes_past_the_window(
+    fn nothing_is_overtaken_by_what_goes_past_the_channel(
         message in any::<bool>(),
         small in any::<bool>(),
         steps in proptest::collection::vec(step(), 1..80),
@@ -133,7 +133,7 @@ proptest! {
 
 /// Without this the property above could hold of nothing.
 #[test]
-fn a_chat_never_touches_the_window() {
+fn a_chat_never_touches_the_channel() {
     for mode in [Mode::Immediate, Mode::Message] {
         let round = [
             Step::SendStraight(64, true),
@@ -154,10 +154,10 @@ fn the_rest_of_a_message_waits_for_the_next_call() {
     assert_eq!(send_bypassing(&mut a, &mut b"0123456789".to_vec(), true), 10);
     while world.borrow_mut().step() {}
     assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"0123");
-    assert_eq!(b.receive(100), Err(Failure::Blocked), "nothing is in the window");
+    assert_eq!(b.receive(100), Err(Failure::Blocked), "nothing is in the channel");
     assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"4567");
     b.pump.run();
-    assert_eq!(receive_bypassing(&mut b, 4, true), None, "the window comes first");
+    assert_eq!(receive_bypassing(&mut b, 4, true), None, "the channel comes first");
     assert_eq!(b.receive(100).unwrap(), b"89");
     assert_eq!(receive_bypassing(&mut b, 4, true).unwrap(), b"");
 }
@@ -173,22 +173,22 @@ fn the_rest_of_a_message_outlives_its_sender() {
     assert_eq!(b.receive(100).unwrap(), b"456789");
 }
 
-/// Then it is in the window, where everybody finds it.
+/// Then it is in the channel, where everybody finds it.
 #[test]
-fn the_rest_of_a_message_is_in_the_window() {
+fn the_rest_of_a_message_is_in_the_channel() {
     let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
     let mut text = *b"0123456789";
     assert_eq!(send_bypassing(&mut a, &mut text, true), 10);
     while world.borrow_mut().step() {}
     assert_eq!(receive_bypassing(&mut b, 4, false).unwrap(), b"0123");
-    assert_eq!(receive_bypassing(&mut b, 4, false), None, "the window comes first");
+    assert_eq!(receive_bypassing(&mut b, 4, false), None, "the channel comes first");
     assert_eq!(b.receive(100).unwrap(), b"456789");
     assert_eq!(receive_bypassing(&mut b, 4, false).unwrap(), b"");
 }
 
-/// Nothing goes past bytes that wait in the window, nor past the end of the stream.
+/// Nothing goes past bytes that wait in the channel, nor past the end of the stream.
 #[test]
-fn what_waits_in_the_window_goes_first() {
+fn what_waits_in_the_channel_goes_first() {
     let (_world, mut a, _b) = ends(Weather::default(), 384, 131_072);
     assert_eq!(a.send(b"first"), 5);
     assert_eq!(send_bypassing(&mut a, &mut b"second".to_vec(), false), 0);
@@ -200,7 +200,7 @@ fn what_waits_in_the_window_goes_first() {
     assert_eq!(send_bypassing(&mut a, &mut b"third".to_vec(), false), 0);
 }
 
-/// A sender that has waited in vain uses the window, until the device has said something.
+/// A sender that has waited in vain uses the channel, until the device has said something.
 #[test]
 fn a_sender_waits_for_room_while_the_device_has_news() {
     let (world, mut a, mut b) = ends(Weather::default(), 16, 4096);

@@ -9,8 +9,8 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::channel_port::ChannelPort;
 use super::loopback::{self, DoorWay};
-use super::port::Port;
 use super::pump::{PeerEnd, Pump};
 use super::request::{Open, Request};
 use super::watch::Watch;
@@ -122,7 +122,7 @@ pub struct Courtship {
 pub(super) struct Dialled {
     pub(super) pair: RdmaPair,
     pub(super) params: StreamParams,
-    pub(super) port: Port,
+    pub(super) port: ChannelPort,
 }
 
 /// What is ready before a request is granted.
@@ -142,7 +142,7 @@ pub struct Connection {
     pub(super) end: RawFd,
     pub(super) claim: (u32, u32),
     /// The port, until there is a pump that has it.
-    pub(super) port: Option<Port>,
+    pub(super) port: Option<ChannelPort>,
     /// The program's connection, where this process knows it.
     pub(super) slot: Option<(SlotId, u32)>,
     /// Stands beside a TCP connection, and asked for it.
@@ -192,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// For tests: one with this window and no device, which has a name only, or is over.
+    /// For tests: one with this channel and no device, which has a name only, or is over.
     #[cfg(test)]
     pub(crate) fn lifeless(key: u64, claim: (u32, u32), over: bool) -> Self {
         let shape = Shape {
@@ -298,7 +298,7 @@ impl Connection {
             pump.abort();
             moved |= pump.run();
         } else if self.fin && !pump.port().has_outgoing() {
-            // A program that shut its sending side says so in the window; one that was killed does
+            // A program that shut its sending side says so in the channel; one that was killed does
             // not.
             pump.fin();
             moved |= pump.run();
@@ -368,8 +368,8 @@ impl Connection {
     #[must_use]
     pub fn carries(&self, s: &Slot) -> bool {
         let own =
-            (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
-        self.window() == own
+            (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.channel.load(Ordering::Relaxed));
+        self.channel() == own
     }
 
     /// What carries its bytes, while that runs.
@@ -385,13 +385,13 @@ impl Connection {
         self.shape = shape;
     }
 
-    /// Which window it has.
+    /// Which channel it has.
     #[must_use]
-    pub fn window(&self) -> (u32, u32) {
+    pub fn channel(&self) -> (u32, u32) {
         self.claim
     }
 
-    /// Nothing more is to be carried: the window, the pair and the program's socket end.
+    /// Nothing more is to be carried: the channel, the pair and the program's socket end.
     fn finish(&mut self, peer: PeerEnd) {
         let (mut pair, mut unheard) = (None, false);
         if let Stage::Running { pump } = core::mem::replace(&mut self.stage, Stage::Over) {
@@ -400,12 +400,12 @@ impl Connection {
             self.tell_end(&pump, peer);
             pair = Some(Pump::close(*pump));
         }
-        // One whose peer has closed waits on: its bytes are in the window.
+        // One whose peer has closed waits on: its bytes are in the channel.
         if peer == PeerEnd::Broken || self.fin || self.reset {
             self.waits_no_more();
         }
         if self.end >= 0 {
-            // The window is closed before FIN or RST says that it is worth a look.
+            // The channel is closed before FIN or RST says that it is worth a look.
             if peer == PeerEnd::Broken || unheard {
                 ends::reset(self.end)
             } else {
@@ -417,7 +417,7 @@ impl Connection {
         drop(pair);
     }
 
-    /// What the program is told before its window ends.
+    /// What the program is told before its channel ends.
     fn tell_end(&mut self, pump: &Pump<RdmaPair>, peer: PeerEnd) {
         if let Some(violation) = pump.violation() {
             crate::log_warn!(
@@ -430,7 +430,7 @@ impl Connection {
             // The question was what failed, or would have next.
             self.say_timed_out();
         } else if broken && !self.beside {
-            // Its next call may find the window closed before the kernel says anything.
+            // Its next call may find the channel closed before the kernel says anything.
             self.holder().inspect(|(_, s)| pending::note_reset(s, Failure::Reset));
         }
         if self.beside
@@ -475,7 +475,7 @@ impl Connection {
         }
     }
 
-    /// Puts the service thread's waker into the window: it hears of what the program puts in or
+    /// Puts the service thread's waker into the channel: it hears of what the program puts in or
     /// takes out.
     pub fn enlist(&mut self, waker: u64) {
         if let Stage::Running { pump } = &mut self.stage {

@@ -31,7 +31,7 @@ pub struct CqOwnership {
     pub fd: RawFd,
 }
 
-/// Whether anybody of the program's side has a waker in the window, but for the one with this id.
+/// Whether anybody of the program's side has a waker in the channel, but for the one with this id.
 pub(super) fn others(ends: &Ends, waker: u64) -> bool {
     [ends.incoming.data_waiters(), ends.outgoing.room_waiters()]
         .iter()
@@ -54,14 +54,14 @@ impl CqOwnership {
         }
         let bridge = super::of(s)?;
         let own =
-            (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+            (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.channel.load(Ordering::Relaxed));
         let fd = bridge
-            .with(|slot| slot.as_mut().filter(|c| c.window() == own)?.event_fd())
+            .with(|slot| slot.as_mut().filter(|c| c.channel() == own)?.event_fd())
             .flatten()?;
         Some(Self { bridge, key: bridge.key(), fd })
     }
 
-    /// After the thread's waker is in the window, and the device is armed: the service thread does
+    /// After the thread's waker is in the channel, and the device is armed: the service thread does
     /// not hear any more, unless somebody else waits.
     pub fn settle(&self, id: SlotId, s: &Slot, waker: u64) {
         if self.bridge.heard.load(Ordering::Relaxed) == 0 {
@@ -78,7 +78,7 @@ impl CqOwnership {
             {
                 return;
             }
-            // Pairs with the fence of whoever puts a waker into the window and then looks at
+            // Pairs with the fence of whoever puts a waker into the channel and then looks at
             // `heard` (by_service), or makes siblings (bridge::shared): either they see that nobody
             // hears, or we see them.
             fence(Ordering::SeqCst);
@@ -90,7 +90,7 @@ impl CqOwnership {
         });
     }
 
-    /// The thread goes to sleep with no waker in the window, for room alone: whoever takes the
+    /// The thread goes to sleep with no waker in the channel, for room alone: whoever takes the
     /// event away before it wakes this one. Whatever comes after the look that follows is heard,
     /// then; false if the event is taken away already. Where another thread's waker is there, this
     /// one has to look again soon.
@@ -111,7 +111,7 @@ impl CqOwnership {
         self.bridge.napper.compare_exchange(waker, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The thread has slept, and its waker is out of the window: takes the event. The news
+    /// The thread has slept, and its waker is out of the channel: takes the event. The news
     /// themselves are taken here if `now`, or if others wait, who hear of the next; else by the
     /// look with which the thread goes on.
     pub fn heard(&self, s: &Slot, now: bool) {
@@ -152,7 +152,7 @@ pub(super) fn taken(bridge: &Bridge) {
 }
 
 /// Somebody waits for the connection who is woken by the service thread: it hears from now on. To
-/// be called after the waker was put into the window.
+/// be called after the waker was put into the channel.
 #[inline]
 pub fn by_service(s: &Slot) {
     if !s.has(flag::BRIDGED) {

@@ -5,15 +5,15 @@ use core::sync::atomic::Ordering;
 
 use super::cq_ownership::{self, CqOwnership};
 use super::pump_tests::tied;
-use super::{own_window, table};
+use super::{own_channel, table};
 use crate::conn::fork_group;
 
 #[test]
 fn who_settles_after_the_bridges_end_changes_nothing_of_the_next() {
     let (_fd, _tie, id) = tied();
-    let (claim, port) = own_window::window().unwrap();
+    let (claim, port) = own_channel::channel().unwrap();
     let s = fork_group::slot(id).unwrap();
-    own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
+    own_channel::enter_new(id, s, (claim.record, claim.channel), 0).unwrap();
     let bridge = table::take().unwrap();
     let hearing = CqOwnership::of(bridge, 0);
     bridge.give_back();

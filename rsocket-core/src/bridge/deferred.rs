@@ -1,9 +1,9 @@
-//! Bytes that stay in the device's memory although the window has room for them.
+//! Bytes that stay in the device's memory although the channel has room for them.
 //!
 //! A receiving call that has taken what its buffers hold leaves the rest where the device has put
-//! it: most likely the next call takes that as well, and it need not be copied into the window
+//! it: most likely the next call takes that as well, and it need not be copied into the channel
 //! first. No event tells of such bytes, and nobody but calls of this process finds them. So they
-//! stay only while nobody of the program's side has a waker in the window, and no other process
+//! stay only while nobody of the program's side has a waker in the channel, and no other process
 //! holds the connection; and until they are taken the bridge bears a mark, for which everybody who
 //! looks waits his turn, and everybody who is about to sleep lets the bridge run.
 //!
@@ -33,7 +33,7 @@ pub(super) fn may_stay(bridge: &Bridge, c: &Connection) -> bool {
 }
 
 /// None has stayed: all were taken, or the bridge has run, whose connection this is. Release: who
-/// finds no mark, and the lock taken, finds in the window what has gone there.
+/// finds no mark, and the lock taken, finds in the channel what has gone there.
 #[inline]
 pub(super) fn none(bridge: &Bridge, _: &Connection) {
     if bridge.keeps_any() {
@@ -42,7 +42,7 @@ pub(super) fn none(bridge: &Bridge, _: &Connection) {
 }
 
 /// Others hold connections of this process from now on, or may: what has stayed goes into their
-/// windows.
+/// channels.
 pub(super) fn out() {
     // Pairs with the one in may_stay().
     fence(Ordering::SeqCst);

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::own_window;
+use super::own_channel;
 use super::pump_tests::tied;
 use super::table::{self, Bridge};
 use super::{arm, cq_ownership, deferred};
@@ -92,8 +92,8 @@ fn before_others_hold_connections_nothing_is_left() {
 fn nothing_stays_where_anybody_waits() {
     let (_fd, _tie, id) = tied();
     let s = fork_group::slot(id).unwrap();
-    let (claim, port) = own_window::window().unwrap();
-    own_window::enter_new(id, s, (claim.record, claim.window), 0).unwrap();
+    let (claim, port) = own_channel::channel().unwrap();
+    own_channel::enter_new(id, s, (claim.record, claim.channel), 0).unwrap();
     let bridge = placed();
     let stays = || {
         let answer =

@@ -7,7 +7,7 @@ use core::net::SocketAddr;
 
 use super::{
     connection::{Connection, Stage},
-    own_window, setup,
+    own_channel, setup,
 };
 use super::{service, serving, table};
 use crate::conn::pairing_lock::PairingGuard;
@@ -32,13 +32,14 @@ fn dial_now(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Failure> {
     let theirs = s.names.get(1).and_then(Name::get).ok_or(Failure::NotConnected)?;
     serving::start()?;
     let bridge = table::take().ok_or(Failure::NoBuffers)?;
-    let made = own_window::window().and_then(|(claim, port)| match service::new_id(bridge.key()) {
-        Ok(cm) => Ok((cm, claim, port)),
-        Err(e) => {
-            port.close();
-            Err(e)
-        }
-    });
+    let made =
+        own_channel::channel().and_then(|(claim, port)| match service::new_id(bridge.key()) {
+            Ok(cm) => Ok((cm, claim, port)),
+            Err(e) => {
+                port.close();
+                Err(e)
+            }
+        });
     let (cm, claim, port) = match made {
         Ok(made) => made,
         Err(e) => {
@@ -49,7 +50,7 @@ fn dial_now(id: SlotId, s: &PairingGuard<'_>) -> Result<(), Failure> {
     let stage = Stage::Resolving { tries: 0, to: unmapped(theirs) };
     let mut new = Connection::new(bridge.key(), cm, stage, setup::shape(s));
     new.take_the_place_of(id, s);
-    new.claim = (claim.record, claim.window);
+    new.claim = (claim.record, claim.channel);
     new.port = Some(port);
     bridge.with(|place| *place = Some(new));
     // The service thread begins: should it fail at once, it tells the connection, whose lock

@@ -3,8 +3,8 @@
 //!
 //! The other part of [`Pump`]. The program's memory is registered with the device, and the peer's
 //! device writes there: what comes in passes nobody here. What goes out lies in the ring of the
-//! window; it is posted before any message that was put into the window after it. What the peer has
-//! mapped is shown to the program in the window.
+//! channel; it is posted before any message that was put into the channel after it. What the peer
+//! has mapped is shown to the program in the channel.
 //!
 //! Between two of ours a mapping that is taken back stays registered until the peer has said that
 //! nothing is on its way to it any more ([`Note`]), so that `riounmap` breaks no connection. Must
@@ -12,9 +12,9 @@
 //! the program's calls; [`Pump`]'s own for the rest.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use super::channel_port::Broken;
 use super::mappings::{Ours, Theirs};
 use super::peer_control::Note;
-use super::port::Broken;
 use super::pump::Pump;
 use super::{pump, service};
 use crate::conn::slot::Slot;
@@ -183,11 +183,11 @@ impl<Q: QueuePair> Pump<Q> {
         self.placements.untold.is_empty()
     }
 
-    /// Posts what must go before any data that is still in the window: new mappings, and what was
+    /// Posts what must go before any data that is still in the channel: new mappings, and what was
     /// written directly. Whether all of it went; `moved` if any did.
     ///
     /// # Errors
-    /// [`Broken`]: the program's side of the window is not to be believed.
+    /// [`Broken`]: the program's side of the channel is not to be believed.
     pub(super) fn before_data(&mut self, moved: &mut bool) -> Result<bool, Broken> {
         if !self.stream.state().writable() {
             // Nobody takes it any more.

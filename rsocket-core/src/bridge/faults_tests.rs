@@ -1,4 +1,4 @@
-//! Misfortune at every moment: two programs talk through their sockets, windows, pumps and the
+//! Misfortune at every moment: two programs talk through their sockets, channels, pumps and the
 //! simulated device, and at one moment after another one of them dies, or loses its power.
 //!
 //! What must hold whatever happens: each has read the first bytes of what the other sent, in order;

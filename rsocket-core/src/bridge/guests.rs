@@ -2,9 +2,9 @@
 //!
 //! The bridge knocks at the program's listening socket from an address of this host; whoever
 //! accepts it, in whatever process of the fork group, finds here which connection that is. Its
-//! window is kept for it as long as it is here, whatever becomes of the bridge, and longer: a place
-//! says who is at it until what was in it is somebody else's, so that what a killed process leaves
-//! half done is given up by the next guest. Must not know bridges. Entry points: [`enter`],
+//! channel is kept for it as long as it is here, whatever becomes of the bridge, and longer: a
+//! place says who is at it until what was in it is somebody else's, so that what a killed process
+//! leaves half done is given up by the next guest. Must not know bridges. Entry points: [`enter`],
 //! [`take`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -26,10 +26,10 @@ const READY: u32 = u32::MAX;
 /// A connection that waits to be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guest {
-    /// Its window.
+    /// Its channel.
     pub record: u32,
-    /// Its window.
-    pub window: u32,
+    /// Its channel.
+    pub channel: u32,
     /// The bridge's number in its process.
     pub bridge: u32,
     /// The bridge's process.
@@ -48,9 +48,9 @@ fn places() -> &'static [Place] {
 }
 
 impl Place {
-    fn window(&self) -> Option<(u32, u32)> {
+    fn channel(&self) -> Option<(u32, u32)> {
         let record = self.record.load(Ordering::Relaxed).checked_sub(1)?;
-        Some((record, self.window.load(Ordering::Relaxed)))
+        Some((record, self.channel.load(Ordering::Relaxed)))
     }
 
     /// Takes the place, if it is in that state; false if another was faster.
@@ -61,13 +61,13 @@ impl Place {
 
     /// Nobody will accept the connection. The caller is at the place.
     fn give_up(&self) {
-        if let Some(window) = self.window() {
-            link::nobody_comes(window);
+        if let Some(channel) = self.channel() {
+            link::nobody_comes(channel);
         }
     }
 
-    /// The caller is at the place, and leaves nothing there. Its window first: whoever is killed in
-    /// between must not be believed to keep what may be another's by then.
+    /// The caller is at the place, and leaves nothing there. Its channel first: whoever is killed
+    /// in between must not be believed to keep what may be another's by then.
     fn release(&self) {
         self.record.store(0, Ordering::Relaxed);
         // Release: pairs with the acquire in seize().
@@ -111,8 +111,8 @@ pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
     // Whoever knocked there from this address before is gone, or the kernel would not have given it
     // away again.
     knocked(from).filter(|p| p.is_at(door)).for_each(Place::free);
-    // All of them, before the guest's window is kept: it may have been that of one who was taken by
-    // a process now dead.
+    // All of them, before the guest's channel is kept: it may have been that of one who was taken
+    // by a process now dead.
     places().iter().for_each(Place::sweep);
     let free = |p: &Place| p.seize(FREE) || reclaimed(p);
     let Some((index, place)) = group.guests.iter().enumerate().find(|(_, p)| free(p)) else {
@@ -122,9 +122,9 @@ pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
     // which it becomes later.
     group.guests_used.fetch_max(index as u32 + 1, Ordering::Release);
     // Before it is kept: see sweep().
-    place.window.store(guest.window, Ordering::Relaxed);
+    place.channel.store(guest.channel, Ordering::Relaxed);
     place.record.store(guest.record + 1, Ordering::Relaxed);
-    if !link::keep((guest.record, guest.window)) {
+    if !link::keep((guest.record, guest.channel)) {
         place.release();
         return false;
     }
@@ -166,7 +166,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// A connection of the caller's has its window ([`link::start`]).
+    /// A connection of the caller's has its channel ([`link::start`]).
     pub fn seated(self) {
         self.place.release();
     }
@@ -183,10 +183,10 @@ pub fn take(from: &SocketAddr, door: impl Fn() -> Option<SocketAddr>) -> Option<
     let place =
         knocked(from).find(|p| door().is_some_and(|door| p.is_at(&door)) && p.seize(READY))?;
     let [ours, theirs] = &place.names;
-    let (record, window) = place.window()?;
+    let (record, channel) = place.channel()?;
     let guest = Guest {
         record,
-        window,
+        channel,
         bridge: place.bridge.load(Ordering::Relaxed),
         pid: place.pid.load(Ordering::Relaxed),
         names: [ours.get(), theirs.get()],
@@ -211,10 +211,12 @@ pub fn is_known(from: &SocketAddr) -> bool {
 
 /// The connection has broken, or nobody holds its other end any more: unless it was accepted,
 /// nobody will.
-pub fn forget(record: u32, window: u32) {
+pub fn forget(record: u32, channel: u32) {
     let me = sys::pid();
     let own = |p: &&Place| {
-        p.is_ready() && p.pid.load(Ordering::Relaxed) == me && p.window() == Some((record, window))
+        p.is_ready()
+            && p.pid.load(Ordering::Relaxed) == me
+            && p.channel() == Some((record, channel))
     };
     places().iter().filter(own).for_each(Place::free);
 }

@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketType};
 
+use super::channel_port::ChannelPort;
 use super::guests::{self, Guest};
-use super::port::Port;
 use super::pump_tests::tied;
-use super::{loopback, own_window};
+use super::{loopback, own_channel};
 use crate::channel::link;
 use crate::conn::fork_group;
 use crate::copy::Bytes;
@@ -21,7 +21,7 @@ fn from(port: u16) -> SocketAddr {
 }
 
 /// A connection that waits to be accepted.
-fn waiting(from: &SocketAddr) -> (Guest, Port) {
+fn waiting(from: &SocketAddr) -> (Guest, ChannelPort) {
     waiting_at(from, &door())
 }
 
@@ -33,7 +33,7 @@ fn take(from: &SocketAddr) -> Option<Guest> {
     take_at(from, &door())
 }
 
-/// The caller goes on with the guest's window.
+/// The caller goes on with the guest's channel.
 fn take_at(from: &SocketAddr, door: &SocketAddr) -> Option<Guest> {
     let taken = guests::take(from, || Some(*door))?;
     let guest = taken.guest;
@@ -41,11 +41,11 @@ fn take_at(from: &SocketAddr, door: &SocketAddr) -> Option<Guest> {
     Some(guest)
 }
 
-fn waiting_at(from: &SocketAddr, door: &SocketAddr) -> (Guest, Port) {
-    let (claim, port) = own_window::window().unwrap();
+fn waiting_at(from: &SocketAddr, door: &SocketAddr) -> (Guest, ChannelPort) {
+    let (claim, port) = own_channel::channel().unwrap();
     let guest = Guest {
         record: claim.record,
-        window: claim.window,
+        channel: claim.channel,
         bridge: 0,
         pid: sys::pid(),
         names: [None; 2],
@@ -54,38 +54,38 @@ fn waiting_at(from: &SocketAddr, door: &SocketAddr) -> (Guest, Port) {
     (guest, port)
 }
 
-fn window(guest: &Guest) -> (u32, u32) {
-    (guest.record, guest.window)
+fn channel(guest: &Guest) -> (u32, u32) {
+    (guest.record, guest.channel)
 }
 
-/// Twenty windows that are free: the arena of a process's first connections has sixteen.
-fn next_windows() -> Vec<(u32, u32)> {
-    let taken: Vec<_> = (0..20).map(|_| own_window::window().unwrap()).collect();
-    let windows = taken.iter().map(|(claim, _)| (claim.record, claim.window)).collect();
+/// Twenty channels that are free: the arena of a process's first connections has sixteen.
+fn next_channels() -> Vec<(u32, u32)> {
+    let taken: Vec<_> = (0..20).map(|_| own_channel::channel().unwrap()).collect();
+    let channels = taken.iter().map(|(claim, _)| (claim.record, claim.channel)).collect();
     taken.into_iter().for_each(|(_, port)| port.close());
-    windows
+    channels
 }
 
 /// Whether nobody is to have it, as far as the program's side goes; the other side is there still.
 fn is_given_up(guest: &Guest) -> bool {
-    let given_up = link::keep(window(guest));
+    let given_up = link::keep(channel(guest));
     if given_up {
-        link::nobody_comes(window(guest));
+        link::nobody_comes(channel(guest));
     }
     given_up
 }
 
 #[test]
-fn who_has_closed_before_it_was_accepted_keeps_its_window() {
+fn who_has_closed_before_it_was_accepted_keeps_its_channel() {
     let (fd, _tie, id) = tied();
     let (guest, mut port) = waiting(&from(1));
     assert_eq!(port.deliver(Bytes::from(&b"AAAA"[..])), Ok(4));
     port.deliver_end();
     port.close();
-    assert!(!next_windows().contains(&window(&guest)), "it is another's before it was accepted");
+    assert!(!next_channels().contains(&channel(&guest)), "it is another's before it was accepted");
     assert_eq!(take(&from(1)), Some(guest));
-    assert!(!next_windows().contains(&window(&guest)), "between its place and its slot");
-    own_window::enter_new(id, fork_group::slot(id).unwrap(), (guest.record, guest.window), 0)
+    assert!(!next_channels().contains(&channel(&guest)), "between its place and its slot");
+    own_channel::enter_new(id, fork_group::slot(id).unwrap(), (guest.record, guest.channel), 0)
         .unwrap();
     let mut bytes = [0; 10];
     let v = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }];
@@ -106,7 +106,7 @@ fn who_knocks_from_an_address_is_who_did_so_last() {
     first.close();
     assert_eq!(take_at(&from(2), &elsewhere), Some(other), "but at another door");
     for (guest, port) in [(guest, second), (other, third)] {
-        link::nobody_comes(window(&guest));
+        link::nobody_comes(channel(&guest));
         port.close();
     }
 }
@@ -128,7 +128,7 @@ fn guests_go_with_their_listener() {
     assert!(is_given_up(&guest));
     port.close();
     assert_eq!(take_at(&from(4), &elsewhere), Some(other), "which waits at another door");
-    link::nobody_comes(window(&other));
+    link::nobody_comes(channel(&other));
     other_port.close();
 }
 
@@ -162,7 +162,7 @@ fn who_was_taken_by_a_process_that_is_killed_is_given_up() {
     let (guest, first) = waiting(&from(5));
     let (seated, second) = waiting(&from(6));
     guests::seized_by(&from(5), other.0.id());
-    own_window::enter_new(id, fork_group::slot(id).unwrap(), (seated.record, seated.window), 0)
+    own_channel::enter_new(id, fork_group::slot(id).unwrap(), (seated.record, seated.channel), 0)
         .unwrap();
     guests::seized_by(&from(6), other.0.id());
     assert_eq!(take(&from(5)), None, "somebody has it");
@@ -174,27 +174,27 @@ fn who_was_taken_by_a_process_that_is_killed_is_given_up() {
     assert!(is_given_up(&guest), "the next guest sweeps");
     assert!(!is_given_up(&seated), "it has its connection");
     assert!(!guests::is_known(&from(5)) && !guests::is_known(&from(6)), "the places are free");
-    [first, second].into_iter().for_each(Port::close);
+    [first, second].into_iter().for_each(ChannelPort::close);
 }
 
 /// What was in a place is another's business afterwards, also if somebody is killed there before
 /// anything new is in it.
 #[test]
-fn a_place_that_was_left_says_nothing_of_a_window() {
+fn a_place_that_was_left_says_nothing_of_a_channel() {
     let _family = tied();
     let (guest, port) = waiting(&from(8));
     let other = Other::start();
     guests::take(&from(8), || Some(door())).unwrap().seated();
     assert!(!guests::is_known(&from(8)));
     guests::seized_by(&from(8), other.0.id());
-    // The connection ends, and its window is the next guest's.
-    link::nobody_comes(window(&guest));
+    // The connection ends, and its channel is the next guest's.
+    link::nobody_comes(channel(&guest));
     assert!(guests::enter(&from(9), &door(), &guest));
     drop(other);
     next_guest(&from(10));
     assert!(!is_given_up(&guest));
     assert_eq!(take(&from(9)), Some(guest));
-    link::nobody_comes(window(&guest));
+    link::nobody_comes(channel(&guest));
     port.close();
 }
 
@@ -217,13 +217,13 @@ fn who_comes_from_a_bridge_that_is_killed_makes_room() {
     let (guest, port) = waiting(&from(12));
     guests::take(&from(12), || Some(door())).unwrap().turned_away();
     assert!(guests::enter(&from(12), &door(), &Guest { pid: other.0.id(), ..guest }));
-    guests::forget(guest.record, guest.window);
+    guests::forget(guest.record, guest.channel);
     assert!(!is_given_up(&guest), "another process's bridge");
     drop(other);
     let after: Vec<_> = (13..43).map(|n| (from(n), waiting(&from(n)))).collect();
     assert!(is_given_up(&guest) && take(&from(12)).is_none());
     for (_, (own, own_port)) in after {
-        guests::forget(own.record, own.window);
+        guests::forget(own.record, own.channel);
         assert!(is_given_up(&own), "its bridge has broken");
         own_port.close();
     }

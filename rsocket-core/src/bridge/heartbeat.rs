@@ -26,13 +26,13 @@ impl Connection {
         if let Some(known) = self.program() {
             return Some(known);
         }
-        let ((record, window), bridge, me) = (self.claim, self.key as u32, sys::pid());
+        let ((record, channel), bridge, me) = (self.claim, self.key as u32, sys::pid());
         let mut found = None;
         fork_group::each_used(|id, s| {
             // Acquire: pairs with the release in link::start(); a slot that was given back has no
             // arena.
             if s.arena.load(Ordering::Acquire) == record + 1
-                && s.window.load(Ordering::Relaxed) == window
+                && s.channel.load(Ordering::Relaxed) == channel
                 && s.bridge.load(Ordering::Relaxed) == bridge.wrapping_add(1)
                 && s.bridge_pid.load(Ordering::Relaxed) == me
             {

@@ -45,15 +45,15 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     residual::residual_or_reset(id, s, fd);
 }
 
-/// The two ends have met: the connection has its side of a window now, and its directions may
+/// The two ends have met: the connection has its side of a channel now, and its directions may
 /// switch. False when it has changed its mind, or is gone.
 #[must_use]
-pub fn met(id: SlotId, s: &Slot, bridge: u32, record: u32, window: u32) -> bool {
+pub fn met(id: SlotId, s: &Slot, bridge: u32, record: u32, channel: u32) -> bool {
     let Some(held) = PairingGuard::take(s) else { return false };
     // While a copy of its descriptor travels it stays on TCP, as before every other step.
     let next = s.phase().after(PhaseEvent::Met).filter(|_| !s.has(flag::TRAVELS));
     let started =
-        next.is_some() && link::start(id, &held, (record, window), 0, Beyond::Bridge).is_ok();
+        next.is_some() && link::start(id, &held, (record, channel), 0, Beyond::Bridge).is_ok();
     if let (Some(next), true) = (next, started) {
         s.bridge_pid.store(sys::pid(), Ordering::Relaxed);
         s.bridge.store(bridge + 1, Ordering::Release);

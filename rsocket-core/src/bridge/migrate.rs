@@ -72,7 +72,7 @@ fn grant(
     }
     let mut new = Connection::new(key, id, Stage::Accepting { pump, to: To::Migrant }, shape);
     new.take_the_place_of(slot, s);
-    new.claim = (claim.record, claim.window);
+    new.claim = (claim.record, claim.channel);
     Ok(new)
 }
 
@@ -90,7 +90,7 @@ impl Connection {
         let Some(door) = opened else {
             return self.unreached(Stage::Accepting { pump, to: To::Migrant }, Failure::Reset);
         };
-        let invitation = Invitation { door: door.at, window: self.claim, bridge: self.key as u32 };
+        let invitation = Invitation { door: door.at, channel: self.claim, bridge: self.key as u32 };
         service::watch(&service::Watch::door(self.key, door.fd()));
         self.deadline = Some(sys::now_ns().saturating_add(PATIENCE_NS));
         let kept = link::keep(self.claim);
@@ -106,7 +106,7 @@ impl Connection {
     }
 
     /// The program's socket is not waited for any more. A holder that is tying it already takes the
-    /// window as it is.
+    /// channel as it is.
     pub(super) fn withdraw(&self) {
         let program = self.program().map(|(_, s)| s);
         program.iter().for_each(|s| invitation::failed(s));

@@ -1,7 +1,7 @@
-//! What is beyond a window when it is not a peer process: a bridge, which carries the bytes between
-//! the window and a queue pair.
+//! What is beyond a channel when it is not a peer process: a bridge, which carries the bytes
+//! between the channel and a queue pair.
 //!
-//! So the socket layer knows one thing only, the window; blocking, readiness, sharing by fork and
+//! So the socket layer knows one thing only, the channel; blocking, readiness, sharing by fork and
 //! the end of a connection are the same over RDMA as over shared memory. A bridge runs in the
 //! program's own threads whenever one of them is inside a call on the connection ([`pump`]), so
 //! that no thread stands between the program and the device, and in the service thread
@@ -21,6 +21,7 @@ use crate::sync::thread;
 use crate::sys;
 
 pub mod bypass;
+pub mod channel_port;
 pub mod connection;
 pub mod cq_ownership;
 pub mod deferred;
@@ -37,9 +38,8 @@ pub mod native_rdma;
 pub mod news;
 pub mod opening;
 pub mod outgoing;
-pub(crate) mod own_window;
+pub(crate) mod own_channel;
 pub mod peer_control;
-pub mod port;
 pub mod pump;
 pub mod request;
 pub mod service;
@@ -151,7 +151,7 @@ pub fn spinning(s: &Slot, on: bool) {
     }
 }
 
-/// Before each look at the window by a thread that waits: the bridge, if there is one, brings what
+/// Before each look at the channel by a thread that waits: the bridge, if there is one, brings what
 /// the device has. False: nothing else has happened.
 #[inline]
 pub fn bring(s: &Slot) -> bool {
@@ -161,7 +161,7 @@ pub fn bring(s: &Slot) -> bool {
     false
 }
 
-/// Before a thread sleeps on the connection, and after its waker, if it has one, is in the window:
+/// Before a thread sleeps on the connection, and after its waker, if it has one, is in the channel:
 /// the device says from now on when there is news, to whoever hears ([`cq_ownership`]). Whether the
 /// bridge has run after that; not where somebody armed it before.
 pub fn arm(s: &Slot) -> bool {
@@ -274,9 +274,9 @@ pub fn drain(leaving: bool) {
 /// yet is not sent. The bridge of another process hears of it too late, and says farewell.
 pub fn reset(s: &Slot, at_once: bool) {
     let Some(bridge) = of(s) else { return };
-    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.channel.load(Ordering::Relaxed));
     bridge
-        .with(|slot| slot.iter_mut().filter(|c| c.window() == own).for_each(|c| c.reset(at_once)));
+        .with(|slot| slot.iter_mut().filter(|c| c.channel() == own).for_each(|c| c.reset(at_once)));
     service::nudge();
 }
 
@@ -284,11 +284,11 @@ pub fn reset(s: &Slot, at_once: bool) {
 /// and the farewell, for `seconds` at most. The bridge of another process is not waited for.
 pub fn linger(s: &Slot, seconds: u32) {
     let Some(bridge) = of(s) else { return };
-    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
+    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.channel.load(Ordering::Relaxed));
     let until = sys::now_ns().saturating_add(u64::from(seconds) * 1_000_000_000);
     while sys::now_ns() < until {
         let flushed = bridge
-            .with(|slot| slot.as_mut().filter(|c| c.window() == own).map(|c| c.flush(true)))
+            .with(|slot| slot.as_mut().filter(|c| c.channel() == own).map(|c| c.flush(true)))
             .flatten();
         match flushed {
             Some(ran) if !ran.alive => return,

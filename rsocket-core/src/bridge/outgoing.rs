@@ -1,4 +1,4 @@
-//! What the program has put into its window for a bridge to take out.
+//! What the program has put into its channel for a bridge to take out.
 //!
 //! Must not know who takes it. Entry point: [`Outgoing`].
 

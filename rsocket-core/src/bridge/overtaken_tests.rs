@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::pump::{PeerEnd, Pump, prepare};
 use super::pump_tests::byte;
-use super::{meeting, own_window};
+use super::{meeting, own_channel};
 use crate::attach::remote;
 use crate::channel::{handover_state, link};
 use crate::conn::fork_group;
@@ -46,7 +46,7 @@ impl Host {
         fork_group::slot(self.id).unwrap()
     }
 
-    /// The two have met: it has its side of the window.
+    /// The two have met: it has its side of the channel.
     fn meet(&self) {
         assert!(meeting::met(self.id, self.slot(), NO_BRIDGE, self.claim.0, self.claim.1));
     }
@@ -147,9 +147,9 @@ fn strangers() -> Hosts {
         let fd = OwnedFd::from(stream);
         let id = fork_group::take(flags, fd.as_raw_fd()).unwrap();
         fork_group::slot(id).unwrap().set_phase(Phase::Young);
-        let (claim, port) = own_window::window().unwrap();
+        let (claim, port) = own_channel::channel().unwrap();
         let pump = Pump::new(port, pair, &own, &heard(other)).unwrap().beside_tcp();
-        Host { fd: Some(fd), id, pump, claim: (claim.record, claim.window) }
+        Host { fd: Some(fd), id, pump, claim: (claim.record, claim.channel) }
     };
     let first = host(a, pa, own_a, own_b.private_data(), flag::CONNECTING);
     (world, first, host(b, pb, own_b, own_a.private_data(), 0))
@@ -460,7 +460,7 @@ fn nobody_is_met_while_a_copy_of_the_descriptor_travels() {
     let (_world, _a, b) = strangers();
     let met = || meeting::met(b.id, b.slot(), NO_BRIDGE, b.claim.0, b.claim.1);
     assert!(fds_in_flight::send_off(b.id, b.raw()));
-    assert!(!met() && !link::has_window(b.slot()) && !b.slot().has(flag::TCP_ANCHORED));
+    assert!(!met() && !link::has_channel(b.slot()) && !b.slot().has(flag::TCP_ANCHORED));
     fds_in_flight::take_back(b.id);
     assert!(met());
 }

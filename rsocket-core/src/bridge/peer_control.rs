@@ -1,6 +1,6 @@
 //! What two bridges of ours tell each other beside the protocol.
 //!
-//! Where they stand beside a TCP connection, its marks (`channel::handover_state`): a window's
+//! Where they stand beside a TCP connection, its marks (`channel::handover_state`): a channel's
 //! marks are words that both its ends read; between hosts the two bridges carry them. And what has
 //! become of mappings (`placement`), and what a program had taken when it closed. They travel as
 //! CTRL words with values that upstream ignores (`wire-protocol §4.1`), in order with the data, and

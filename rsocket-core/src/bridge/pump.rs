@@ -1,8 +1,8 @@
-//! The pump: what carries a connection's bytes between its window and a queue pair.
+//! The pump: what carries a connection's bytes between its channel and a queue pair.
 //!
-//! On one side a [`Port`], on the other a [`Stream`] over a device. It moves whatever can move and
-//! never waits. Must not know descriptors, threads, or how the pair was connected. Entry points:
-//! [`Pump::new`], [`Pump::run`].
+//! On one side a [`ChannelPort`], on the other a [`Stream`] over a device. It moves whatever can
+//! move and never waits. Must not know descriptors, threads, or how the pair was connected. Entry
+//! points: [`Pump::new`], [`Pump::run`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -12,12 +12,12 @@
 mod ending;
 mod forward;
 
+use super::channel_port::{Broken, ChannelPort};
 use super::mappings::Placements;
 use super::opening::Opening;
 #[cfg(doc)]
 use super::peer_control::Note;
 use super::peer_control::Reader;
-use super::port::{Broken, Port};
 use super::told::Beside;
 use super::watch::Seen;
 use crate::copy::Bytes;
@@ -54,7 +54,7 @@ pub enum PeerEnd {
 
 /// A connection's two sides, and what is between them.
 pub struct Pump<Q> {
-    pub(super) port: Port,
+    pub(super) port: ChannelPort,
     pub(super) pair: Q,
     pub(super) stream: Stream,
     table: Sge,
@@ -66,7 +66,7 @@ pub struct Pump<Q> {
     peer: PeerEnd,
     /// The program has closed for good.
     closing: bool,
-    /// The program's end is known to be gone, although its side of the window does not say so.
+    /// The program's end is known to be gone, although its side of the channel does not say so.
     gone: bool,
     /// It was told to end.
     hung_up: bool,
@@ -138,7 +138,7 @@ impl<Q: QueuePair> Pump<Q> {
     /// # Errors
     /// What is wrong with the peer's offer. The port is closed then.
     pub fn new(
-        port: Port,
+        port: ChannelPort,
         pair: Q,
         params: &StreamParams,
         peer: &PrivateData,
@@ -206,12 +206,12 @@ impl<Q: QueuePair> Pump<Q> {
         &mut self.pair
     }
 
-    /// The window's side.
-    pub fn port(&mut self) -> &mut Port {
+    /// The channel's side.
+    pub fn port(&mut self) -> &mut ChannelPort {
         &mut self.port
     }
 
-    /// As [`Port::waits_under`].
+    /// As [`ChannelPort::waits_under`].
     #[must_use]
     pub fn waits_under(&self) -> bool {
         self.port.waits_under()
@@ -378,7 +378,7 @@ impl<Q: QueuePair> Pump<Q> {
         self.stream.on_entry(index, entry)
     }
 
-    /// From the device's buffer into the window.
+    /// From the device's buffer into the channel.
     fn deliver(&mut self) -> Result<bool, Broken> {
         let mut moved = false;
         if !self.port.hand_back()? {
@@ -441,7 +441,7 @@ impl<Q: QueuePair> Pump<Q> {
         self.end_delivered
     }
 
-    /// As much of a region as the window takes now.
+    /// As much of a region as the channel takes now.
     fn deliver_region(&mut self, region: Region) -> Result<u32, Broken> {
         let addr = self.arrival(&region);
         let (mut done, mut broken, mut full) = (0, false, false);

@@ -1,4 +1,4 @@
-//! Two pumps over the simulated device: what one program puts into its window, the other takes out
+//! Two pumps over the simulated device: what one program puts into its channel, the other takes out
 //! of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use super::pump::{PeerEnd, Pump, prepare};
-use super::{loopback, own_window};
+use super::{loopback, own_channel};
 use crate::channel::{handover_state, link};
 use crate::conn::fork_group;
 use crate::conn::machine::{ReceiveMode, SendMode};
@@ -60,20 +60,22 @@ impl End {
     }
 }
 
-pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
+pub(crate) fn program() -> (OwnedFd, OwnedFd, SlotId, super::channel_port::ChannelPort) {
     program_born(0)
 }
 
 /// As [`program`], of a slot that begins with these flags.
-pub(crate) fn program_born(flags: u32) -> (OwnedFd, OwnedFd, SlotId, super::port::Port) {
+pub(crate) fn program_born(
+    flags: u32,
+) -> (OwnedFd, OwnedFd, SlotId, super::channel_port::ChannelPort) {
     let (fd, tie, id) = tied_born(flags);
-    let (claim, port) = own_window::window().unwrap();
-    own_window::enter_new(id, fork_group::slot(id).unwrap(), (claim.record, claim.window), 0)
+    let (claim, port) = own_channel::channel().unwrap();
+    own_channel::enter_new(id, fork_group::slot(id).unwrap(), (claim.record, claim.channel), 0)
         .unwrap();
     (fd, tie, id, port)
 }
 
-/// A program's socket that has no window yet, and our end of it.
+/// A program's socket that has no channel yet, and our end of it.
 pub(crate) fn tied() -> (OwnedFd, OwnedFd, SlotId) {
     tied_born(0)
 }
@@ -414,7 +416,7 @@ fn shutting_both_directions_is_a_disconnect() {
         ] {
             let (world, mut a, mut b) = ends(Weather { mode, ..Weather::default() }, 384, 131_072);
             a.send(b"last");
-            // All that the window takes, and the device's buffer behind it.
+            // All that the channel takes, and the device's buffer behind it.
             let mut sent = 0;
             loop {
                 let text: Vec<u8> = (sent..sent + 100_000).map(byte).collect();
@@ -431,7 +433,7 @@ fn shutting_both_directions_is_a_disconnect() {
             assert_eq!(b.receive(100).unwrap(), b"last");
             assert_eq!(b.receive(100).unwrap(), b"");
             assert_eq!(b.pump.peer(), PeerEnd::Closed, "{hows:?}");
-            assert!(b.pump.finished(), "the window's end tells whoever sends");
+            assert!(b.pump.finished(), "the channel's end tells whoever sends");
             assert!(!a.pump.finished());
             let mut got = Vec::new();
             loop {

@@ -224,9 +224,10 @@ impl Service {
             WAKER => {
                 self.waker.drain();
                 let mut ready = Vec::new();
-                ready_bitmap::collect_far(&mut |record, window| ready.push((record, window)));
-                for window in ready {
-                    if let Some(Some(key)) = self.with(|known| known.windows.get(&window).copied())
+                ready_bitmap::collect_far(&mut |record, channel| ready.push((record, channel)));
+                for channel in ready {
+                    if let Some(Some(key)) =
+                        self.with(|known| known.channels.get(&channel).copied())
                     {
                         self.look(key, hot);
                     }

@@ -11,11 +11,11 @@ use core::net::SocketAddr;
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
+use super::channel_port::ChannelPort;
 use super::connection::{Connection, Courtship, Dialled, Door, Granted, Options, Shape, Stage, To};
 use super::guests::{self, Guest};
 use super::loopback::Near;
-use super::own_window::window;
-use super::port::Port;
+use super::own_channel::channel;
 use super::pump::{self, Pump};
 use super::watch::Watch;
 use super::{ends, meeting, request, service, silent};
@@ -54,13 +54,13 @@ pub struct Caller {
     pub to: SocketAddr,
     /// Sizes of its queues and buffers.
     pub shape: Shape,
-    /// The window that the connection gets, and the bridge's side of it.
-    pub window: (Claim, Port),
+    /// The channel that the connection gets, and the bridge's side of it.
+    pub channel: (Claim, ChannelPort),
 }
 
 impl Connection {
     /// Begins to connect; whatever becomes of it, the program hears in its slot, which has its side
-    /// of the window and is marked as pending.
+    /// of the channel and is marked as pending.
     pub fn dial(caller: Caller, slot: (SlotId, &Slot), end: RawFd) -> Self {
         let to = caller.to;
         let mut new = Self::of_caller(caller, slot, 1);
@@ -86,10 +86,10 @@ impl Connection {
 
     /// So often the address was asked for.
     fn of_caller(caller: Caller, (slot, s): (SlotId, &Slot), tries: u32) -> Self {
-        let Caller { key, id, to, shape, window: (claim, port) } = caller;
+        let Caller { key, id, to, shape, channel: (claim, port) } = caller;
         let mut new = Self::new(key, id, Stage::Resolving { tries, to }, shape);
         new.slot = Some((slot, s.generation.load(Ordering::Acquire)));
-        new.claim = (claim.record, claim.window);
+        new.claim = (claim.record, claim.channel);
         new.port = Some(port);
         new
     }
@@ -189,7 +189,7 @@ impl Connection {
                 }
                 let to = To::Program(door);
                 let mut new = Self::new(key, id, Stage::Accepting { pump, to }, shape);
-                new.claim = (claim.record, claim.window);
+                new.claim = (claim.record, claim.channel);
                 Ok(new)
             }
             Err(e) => {
@@ -223,7 +223,7 @@ impl Connection {
                 }
                 let to = To::Connection;
                 let mut new = Self::new(key, id, Stage::Accepting { pump, to }, shape);
-                new.claim = (claim.record, claim.window);
+                new.claim = (claim.record, claim.channel);
                 new.slot = Some((slot, generation));
                 new.beside = true;
                 Ok(new)
@@ -243,7 +243,7 @@ impl Connection {
         // `wire-protocol §2.7`: a request that we cannot understand is rejected.
         let peer = PrivateData::parse(request).map_err(|_| Failure::Unsupported)?;
         let (pair, params) = make_pair(id, shape)?;
-        let (claim, port) = window()?;
+        let (claim, port) = channel()?;
         let own = params.private_data();
         let pump = Pump::new(port, pair, &params, &peer).map_err(|_| Failure::Unsupported)?;
         Ok(Granted { pump, own, claim })
@@ -464,7 +464,7 @@ impl Connection {
     fn knock(&mut self, pump: Box<Pump<RdmaPair>>, door: &SocketAddr) -> Stage {
         let guest = Guest {
             record: self.claim.0,
-            window: self.claim.1,
+            channel: self.claim.1,
             bridge: self.key as u32,
             pid: sys::pid(),
             names: [self.id.local_address(), self.id.peer_address()],
@@ -505,7 +505,7 @@ impl Connection {
             }
             Stage::Inviting { pump, door } => {
                 door.close();
-                // First: afterwards the window may be another's.
+                // First: afterwards the channel may be another's.
                 self.withdraw();
                 Pump::close(*pump);
                 let _ = self.id.disconnect();

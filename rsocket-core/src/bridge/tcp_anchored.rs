@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::connection::{Connection, Courtship, Options, Shape};
-use super::own_window;
+use super::own_channel;
 use super::request::{Open, Request};
 use super::setup::{BUFFER, Caller, shape};
 use super::{service, serving, silent, table};
@@ -73,7 +73,7 @@ fn ask_now(
     serving::start()?;
     let bridge = table::take().ok_or(Failure::NoBuffers)?;
     let begun =
-        own_window::window().and_then(|(claim, port)| match service::new_id(bridge.key()) {
+        own_channel::channel().and_then(|(claim, port)| match service::new_id(bridge.key()) {
             Ok(cm) => Ok((cm, claim, port)),
             Err(e) => {
                 port.close();
@@ -92,7 +92,7 @@ fn ask_now(
     let courtship = Courtship { request, expected, redirected: false, until, _open: open };
     bridge.with(|place| {
         let (key, shape) = (bridge.key(), shape(s));
-        let caller = Caller { key, id: cm, to: theirs, shape, window: (claim, port) };
+        let caller = Caller { key, id: cm, to: theirs, shape, channel: (claim, port) };
         *place = Some(Connection::court(caller, (id, s), courtship));
     });
     // The service thread begins, which has no lock of the connection's: should it fail at once, the

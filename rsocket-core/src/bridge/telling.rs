@@ -1,9 +1,9 @@
 //! What two bridges tell each other of the marks, where a TCP connection to the same peer stands
 //! beside theirs: from which byte on a direction goes by RDMA, and at which it goes back.
 //!
-//! What the program's side of the window says is told to the peer's bridge in notes
-//! ([`super::peer_control`]), and what that one tells is written into the window. Must not know how
-//! words travel. Entry points: [`Pump::heard`], [`Pump::peer_control`].
+//! What the program's side of the channel says is told to the peer's bridge in notes
+//! ([`super::peer_control`]), and what that one tells is written into the channel. Must not know
+//! how words travel. Entry points: [`Pump::heard`], [`Pump::peer_control`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::peer_control::{Note, Read};

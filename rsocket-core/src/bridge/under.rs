@@ -1,12 +1,12 @@
-//! What goes by the loopback connection under a window, where no byte travels otherwise: what a
+//! What goes by the loopback connection under a channel, where no byte travels otherwise: what a
 //! program sends that has gone back to the kernel, and what is sent to a reader who has only the
 //! kernel.
 //!
 //! The marks say from which byte on ([`handover_state`]), as between two processes: the program's
-//! end mark, behind which its bytes come from the kernel; and how many of the window's bytes the
+//! end mark, behind which its bytes come from the kernel; and how many of the channel's bytes the
 //! program had read when it asked for the rest by the kernel. Each direction is one stream that
 //! way, and ends where the loopback connection does. Must not know queue pairs. Entry point:
-//! [`Under`], for [`super::port`] only.
+//! [`Under`], for [`super::channel_port`] only.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -32,8 +32,8 @@ pub(super) struct Under {
     taken: usize,
     /// The program sends no more.
     ended: bool,
-    /// How many bytes of the window's and the kernel's the program was given, once it has asked for
-    /// them by the kernel.
+    /// How many bytes of the channel's and the kernel's the program was given, once it has asked
+    /// for them by the kernel.
     given: Option<u64>,
     /// The kernel takes no more just now.
     full: bool,
@@ -46,14 +46,14 @@ impl Default for Under {
 }
 
 impl Under {
-    /// Over this end; -1 where the window has no such connection.
+    /// Over this end; -1 where the channel has no such connection.
     pub(super) fn of(end: RawFd) -> Self {
         // Reserved now, since a bridge runs in the program's calls, too.
         let sent = Vec::with_capacity(if end < 0 { 0 } else { CHUNK });
         Self { end, sent, taken: 0, ended: false, given: None, full: false }
     }
 
-    /// Whether the program's direction has left the window, all of which was taken: `total` bytes.
+    /// Whether the program's direction has left the channel, all of which was taken: `total` bytes.
     fn is_next(&self, incoming: &Direction, total: u64) -> bool {
         self.end >= 0 && handover_state::end(incoming) == Some(total)
     }
@@ -75,7 +75,7 @@ impl Under {
         self.full
     }
 
-    /// What comes behind the window's last byte.
+    /// What comes behind the channel's last byte.
     #[cold]
     fn behind(&mut self) -> Outgoing {
         if !self.carries() {
@@ -130,7 +130,7 @@ impl Under {
         self.given.is_some()
     }
 
-    /// Gives the kernel what the program has not read in the window, if it asked for that; `state`
+    /// Gives the kernel what the program has not read in the channel, if it asked for that; `state`
     /// is the sender's. False: the kernel takes no more now.
     #[inline]
     pub(super) fn hand_back(

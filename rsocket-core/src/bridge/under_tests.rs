@@ -1,5 +1,5 @@
-//! What goes by the loopback connection under a window, over the simulated device: one stream with
-//! what went by the window.
+//! What goes by the loopback connection under a channel, over the simulated device: one stream with
+//! what went by the channel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ use crate::handover::back;
 use crate::reason::Reason;
 use crate::socket;
 
-/// Two ends whose bridges know the connections under their windows, as those of programs do.
+/// Two ends whose bridges know the connections under their channels, as those of programs do.
 fn tied_ends() -> (Rc<RefCell<World>>, End, End) {
     let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);
     for end in [&mut a, &mut b] {
@@ -47,7 +47,7 @@ fn receive_all(world: &RefCell<World>, a: &mut End, b: &mut End) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_sent_by_the_kernel_comes_behind_what_waits_in_the_window() {
+fn what_is_sent_by_the_kernel_comes_behind_what_waits_in_the_channel() {
     let (world, mut a, mut b) = tied_ends();
     assert_eq!(a.send(&stream(0, 1000)), 1000);
     back::refuse_sending(a.id, a.fd.as_raw_fd(), Reason::OddUse);
@@ -78,7 +78,7 @@ fn the_end_comes_behind_what_was_sent_by_the_kernel() {
         back::refuse_sending(a.id, a.fd.as_raw_fd(), Reason::OddUse);
         send(&a.fd, &stream(100, 110), SendFlags::NOSIGNAL).unwrap();
         if closes {
-            // The last owner that knows of the window: others may send on.
+            // The last owner that knows of the channel: others may send on.
             socket::closing(a.id, a.fd.as_raw_fd());
             settle(&world, &mut a, &mut b);
             send(&a.fd, &stream(110, 120), SendFlags::NOSIGNAL).unwrap();
@@ -95,7 +95,7 @@ fn the_end_comes_behind_what_was_sent_by_the_kernel() {
 }
 
 #[test]
-fn who_has_only_the_kernel_reads_on_where_the_window_was_left() {
+fn who_has_only_the_kernel_reads_on_where_the_channel_was_left() {
     let (world, mut a, mut b) = tied_ends();
     assert_eq!(b.send(&stream(0, 5000)), 5000);
     settle(&world, &mut a, &mut b);

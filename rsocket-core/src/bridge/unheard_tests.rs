@@ -27,7 +27,7 @@ fn settle_one(world: &RefCell<World>, end: &mut End) {
     while end.pump.run() | world.borrow_mut().step() {}
 }
 
-/// What is in the window when the peer's farewell comes goes nowhere.
+/// What is in the channel when the peer's farewell comes goes nowhere.
 #[test]
 fn what_has_not_left_when_the_peer_has_closed_is_answered_by_a_reset() {
     each_kind(|_, (world, mut a, mut b)| {
@@ -88,7 +88,7 @@ fn what_the_peer_has_read_is_no_reason_for_a_reset() {
 fn what_had_come_when_both_were_shut_is_no_reason_for_a_reset() {
     each_kind(|ours, (world, mut a, mut b)| {
         let mut sent = 0;
-        // Until the window is full, and some of it waits in the device's buffer.
+        // Until the channel is full, and some of it waits in the device's buffer.
         while !a.pump.stream.has_unread() {
             sent += b.send(&[5; 1000]);
             settle(&world, &mut a, &mut b);

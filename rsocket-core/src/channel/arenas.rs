@@ -1,12 +1,12 @@
-//! The memory that this process shares with peer processes: arenas, and which of their windows are
+//! The memory that this process shares with peer processes: arenas, and which of their channels are
 //! given away.
 //!
 //! An [`ArenaRecord`] lives in the fork group's shared memory, so that a sibling that did not map
 //! an arena itself can find out how to; where an arena is mapped is each process's own business
-//! ([`super::mapping`]). Windows are reused between the same two processes, because faulting in
+//! ([`super::mapping`]). Channels are reused between the same two processes, because faulting in
 //! fresh memory costs more than everything else about an attach.
 //!
-//! Must not know what is in a window, nor what a connection does with it ([`super::link`]). Entry
+//! Must not know what is in a channel, nor what a connection does with it ([`super::link`]). Entry
 //! points: [`claim`] and [`open`], then [`settled`]; [`map_found`].
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use super::identity::Id;
 use super::loan::{self, Loan};
 use super::mapping::{self, Mapping, mapping};
 use super::retired;
-use crate::conn::arena_record::{ArenaRecord, MAX_ARENAS, MOST_WINDOWS};
+use crate::conn::arena_record::{ArenaRecord, MAX_ARENAS, MOST_CHANNELS};
 use crate::conn::fork_group::{self, ForkGroup};
 use crate::device::shm::arena::{Arena, OpenError, Unused};
 use crate::device::shm::waker::{self, Woke, far};
@@ -87,12 +87,12 @@ pub(crate) fn used_records(
     group.arenas.iter().take(group.arenas_used.load(Ordering::Acquire) as usize)
 }
 
-/// A window for a new connection.
+/// A channel for a new connection.
 pub struct Claim {
     /// The arena's record.
     pub record: u32,
-    /// The window's number in it.
-    pub window: u32,
+    /// The channel's number in it.
+    pub channel: u32,
     /// The arena's name.
     pub id: Id,
     /// Its descriptor, private, still ours.
@@ -120,7 +120,7 @@ impl Peer {
     }
 }
 
-/// Connecting side: a free window between this process and the peer, wiped.
+/// Connecting side: a free channel between this process and the peer, wiped.
 ///
 /// # Errors
 /// Why there is none.
@@ -141,8 +141,8 @@ fn claim_existing(held: &ArenasGuard, group: &'static ForkGroup, peer: &Peer) ->
         {
             return None;
         }
-        let window = free_window(r, i)?;
-        Some(claimed(held, r, i, window))
+        let channel = free_channel(r, i)?;
+        Some(claimed(held, r, i, channel))
     })
 }
 
@@ -167,17 +167,17 @@ pub(crate) fn arena(r: &ArenaRecord, index: u32) -> Option<Arena> {
     mapping(index)?.arena(r.generation.load(Ordering::Relaxed))
 }
 
-/// A window that was never used, or that both ends have closed.
-fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
+/// A channel that was never used, or that both ends have closed.
+fn free_channel(r: &ArenaRecord, index: u32) -> Option<u32> {
     let arena = arena(r, index)?;
-    (0..r.windows.load(Ordering::Relaxed)).find(|&w| {
+    (0..r.channels.load(Ordering::Relaxed)).find(|&w| {
         let bit = 1 << (w % 64);
         let Some(word) = r.taken.get(w as usize / 64) else { return false };
         if word.load(Ordering::Relaxed) & bit == 0 {
             return true;
         }
         let ours = r.slot_of.get(w as usize).is_some_and(|s| s.load(Ordering::Acquire) == 0);
-        ours && arena.window(w).is_some_and(|w| {
+        ours && arena.channel(w).is_some_and(|w| {
             // The accepting side reads direction 0 and writes direction 1.
             super::handover_state::receiver_closed(&w.direction(0))
                 && super::handover_state::sender_closed(&w.direction(1))
@@ -185,33 +185,33 @@ fn free_window(r: &ArenaRecord, index: u32) -> Option<u32> {
     })
 }
 
-fn claimed(held: &ArenasGuard, r: &ArenaRecord, index: u32, window: u32) -> Claim {
-    promise(held, r, window);
-    let bit = 1 << (window % 64);
-    let word = r.taken.get(window as usize / 64);
+fn claimed(held: &ArenasGuard, r: &ArenaRecord, index: u32, channel: u32) -> Claim {
+    promise(held, r, channel);
+    let bit = 1 << (channel % 64);
+    let word = r.taken.get(channel as usize / 64);
     let used = word.is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0);
     // Memory that was never used is zero, and stays unreal until it is.
-    if used && let Some(w) = arena(r, index).and_then(|a| a.window(window)) {
+    if used && let Some(w) = arena(r, index).and_then(|a| a.channel(channel)) {
         w.wipe();
     }
     let id = Id(load_pair(&r.id));
-    Claim { record: index, window, id, fd: r.fd.load(Ordering::Relaxed), _loan: Loan::new(held) }
+    Claim { record: index, channel, id, fd: r.fd.load(Ordering::Relaxed), _loan: Loan::new(held) }
 }
 
 /// [`sweep`] leaves the arena alone from here on, until [`settled`].
-fn promise(_held: &ArenasGuard, r: &ArenaRecord, window: u32) {
-    if let Some(word) = r.promised.get(window as usize / 64) {
-        word.fetch_or(1 << (window % 64), Ordering::Relaxed);
+fn promise(_held: &ArenasGuard, r: &ArenaRecord, channel: u32) {
+    if let Some(word) = r.promised.get(channel as usize / 64) {
+        word.fetch_or(1 << (channel % 64), Ordering::Relaxed);
     }
 }
 
-/// The connection that was promised the window counts among the users of the arena now, or will
+/// The connection that was promised the channel counts among the users of the arena now, or will
 /// never have it.
-pub(crate) fn settled(r: &ArenaRecord, window: u32) {
-    if let Some(word) = r.promised.get(window as usize / 64) {
+pub(crate) fn settled(r: &ArenaRecord, channel: u32) {
+    if let Some(word) = r.promised.get(channel as usize / 64) {
         // Release: pairs with the acquire in sweep(); whoever finds the promise gone finds the
         // user.
-        word.fetch_and(!(1 << (window % 64)), Ordering::Release);
+        word.fetch_and(!(1 << (channel % 64)), Ordering::Release);
     }
 }
 
@@ -220,12 +220,12 @@ fn claim_new(held: &ArenasGuard, group: &'static ForkGroup, peer: &Peer) -> Resu
     let before = mapping::indices()
         .filter(|&i| record(group, i).is_some_and(|r| mine(r, i, 0, peer.id)))
         .count();
-    let windows = match before {
+    let channels = match before {
         0 => 16,
         1 => 64,
-        _ => MOST_WINDOWS as u32,
+        _ => MOST_CHANNELS as u32,
     };
-    let (arena, fd) = Unused::create(windows).map_err(refused("a new arena"))?;
+    let (arena, fd) = Unused::create(channels).map_err(refused("a new arena"))?;
     stats::add(Counter::ArenasMade, 1);
     let index = adopt(held, group, (arena, fd), 0, peer)?;
     Ok(claimed(held, record(group, index).ok_or(Reason::ResourceError)?, index, 0))
@@ -277,7 +277,7 @@ fn take_record(group: &'static ForkGroup) -> Option<u32> {
 /// that nobody looks at it.
 fn write_record(r: &ArenaRecord, (arena, fd): (&Unused, RawFd), side: u32, peer: &Peer) {
     r.side.store(side, Ordering::Relaxed);
-    r.windows.store(arena.windows(), Ordering::Relaxed);
+    r.channels.store(arena.channels(), Ordering::Relaxed);
     store_pair(&r.id, arena.id());
     store_pair(&r.peer, peer.id.0);
     r.owner.store(sys::pid(), Ordering::Relaxed);
@@ -313,11 +313,11 @@ fn map_here(held: &ArenasGuard, r: &ArenaRecord, index: u32, arena: Unused) {
 }
 
 /// Accepting side: the record of the arena that the peer named, mapped now if this is its first
-/// window, and that window promised.
+/// channel, and that channel promised.
 ///
 /// # Errors
 /// Why the arena is not to be used.
-pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32, Reason> {
+pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, channel: u32) -> Result<u32, Reason> {
     let group = fork_group::get().ok_or(Reason::ResourceError)?;
     let held = lock();
     let known = mapping::indices().find(|&i| {
@@ -331,7 +331,7 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
         (None, Some(fd)) => {
             sweep(&held, group);
             match Unused::open(&fd) {
-                Ok(arena) if arena.id() == id.0 && arena.windows() as usize <= MOST_WINDOWS => {
+                Ok(arena) if arena.id() == id.0 && arena.channels() as usize <= MOST_CHANNELS => {
                     adopt(&held, group, (arena, fd), 1, peer)
                 }
                 Ok(arena) => {
@@ -348,7 +348,7 @@ pub fn open(peer: &Peer, id: Id, fd: Option<OwnedFd>, window: u32) -> Result<u32
         }
     };
     if let Ok(r) = index.and_then(|i| record(group, i).ok_or(Reason::ResourceError)) {
-        promise(&held, r, window);
+        promise(&held, r, channel);
     }
     index
 }

@@ -27,7 +27,7 @@ fn what_is_promised_is_not_swept_away() {
     let r = record(group, claim.record).unwrap();
     swept(group);
     assert!(mapped(r, claim.record), "between the claim and its use");
-    settled(r, claim.window);
+    settled(r, claim.channel);
     swept(group);
     assert!(!mapped(r, claim.record), "nobody wanted it");
 }
@@ -41,7 +41,7 @@ fn a_siblings_arena_is_not_ours_by_its_number() {
     let claim = claim(&peer(0x8765)).unwrap();
     let r = record(group, claim.record).unwrap();
     set_own(claim.record, false);
-    settled(r, claim.window);
+    settled(r, claim.channel);
     swept(group);
     assert!(mapped(r, claim.record) && !own(r, claim.record), "left to others");
     set_own(claim.record, true);
@@ -66,7 +66,7 @@ fn a_name_alone_opens_nothing() {
     assert_eq!(first.record, same.record);
     assert!(others.iter().all(|other| other.record != first.record && other.id != first.id));
     for claim in [first, same].iter().chain(&others) {
-        settled(record(group, claim.record).unwrap(), claim.window);
+        settled(record(group, claim.record).unwrap(), claim.channel);
     }
     swept(group);
 }

@@ -67,7 +67,7 @@ fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     });
 }
 
-/// What the window still has has nowhere to go: a stream that was cut short must not look like one
+/// What the channel still has has nowhere to go: a stream that was cut short must not look like one
 /// that has ended. To whoever has the descriptor next, and knows nothing of us, the kernel has to
 /// say so.
 pub(crate) fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {

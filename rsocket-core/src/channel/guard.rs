@@ -17,15 +17,15 @@ use crate::sync::guarded::{Held, Locked};
 pub(crate) struct SendGuard<'a> {
     /// The connection.
     pub(crate) s: &'a Slot,
-    /// Its window, which it has while the lock is held.
+    /// Its channel, which it has while the lock is held.
     pub(crate) ends: &'a Ends,
     state: Locked<'a, SendState>,
 }
 
 impl<'a> SendGuard<'a> {
     /// Takes the lock. `None` when this very thread holds it: we are in a signal handler that
-    /// interrupted it, and must not wait for ourselves; and when the connection has not this window
-    /// any more.
+    /// interrupted it, and must not wait for ourselves; and when the connection has not this
+    /// channel any more.
     #[inline(always)]
     pub(crate) fn take(s: &'a Slot, ends: &'a Ends) -> Option<Self> {
         let state = s.send.lock(|held| send_of_the_dead(s, held))?;
@@ -55,7 +55,7 @@ impl<'a> SendGuard<'a> {
 pub(crate) struct RecvGuard<'a> {
     /// The connection.
     pub(crate) s: &'a Slot,
-    /// Its window, which it has while the lock is held.
+    /// Its channel, which it has while the lock is held.
     pub(crate) ends: &'a Ends,
     state: Locked<'a, RecvState>,
 }
@@ -87,8 +87,8 @@ impl<'a> RecvGuard<'a> {
     }
 }
 
-/// The receive lock is ours now, of a holder that died. Whatever window the caller means, the state
-/// is that of this one.
+/// The receive lock is ours now, of a holder that died. Whatever channel the caller means, the
+/// state is that of this one.
 #[cold]
 fn receive_of_the_dead(s: &Slot, held: &mut Held<'_, RecvState>) {
     if let Some(ends) = link::ends(s) {

@@ -126,14 +126,14 @@ pub fn sender_closed(d: &Direction) -> bool {
     d.sender().sender_closed.load(Ordering::Acquire) != 0
 }
 
-/// This side is done with the window: it neither reads nor writes any more. Release: whoever sees
-/// it may use the window anew.
+/// This side is done with the channel: it neither reads nor writes any more. Release: whoever sees
+/// it may use the channel anew.
 pub fn close(incoming: &Direction, outgoing: &Direction) {
     incoming.receiver().receiver_closed.store(1, Ordering::Release);
     outgoing.sender().sender_closed.store(1, Ordering::Release);
 }
 
-/// Reader: it takes nothing more of this direction, though the window is still in use. Release:
+/// Reader: it takes nothing more of this direction, though the channel is still in use. Release:
 /// pairs with the acquire in [`receiver_closed`].
 pub fn stop_reading(d: &Direction) {
     d.receiver().receiver_closed.store(1, Ordering::Release);

@@ -1,7 +1,7 @@
-//! A connection's window in an arena: its two directions as seen from this side, how it comes to
+//! A connection's channel in an arena: its two directions as seen from this side, how it comes to
 //! them and leaves them.
 //!
-//! Where arenas are and who has which window of them, [`super::arenas`] knows. Must not know what
+//! Where arenas are and who has which channel of them, [`super::arenas`] knows. Must not know what
 //! the bytes are. Entry points: [`start`], [`ends`], [`release`].
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::conn::arena_record::{ArenaRecord, GUEST};
 use crate::conn::fork_group;
 use crate::conn::pairing_lock::PairingGuard;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::device::shm::arena::{Arena, Window};
+use crate::device::shm::arena::{Arena, Channel};
 use crate::device::shm::channel::{self, Beyond, Receiver};
 use crate::device::shm::direction::Direction;
 use crate::device::shm::park::{self, Announce};
@@ -35,10 +35,10 @@ pub fn distrusted() -> bool {
     DISTRUSTED.load(Ordering::Relaxed)
 }
 
-/// The two directions of a connection's window, as seen from this side.
+/// The two directions of a connection's channel, as seen from this side.
 #[derive(Clone, Copy)]
 pub struct Ends {
-    window: Window,
+    channel: Channel,
     record: u32,
     peer: u32,
     /// Bytes that come in.
@@ -48,27 +48,27 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Whether this is the window that the connection has now. Who has waited for a lock asks under
-    /// it: the connection may have been closed meanwhile, its slot and its window be somebody
-    /// else's.
+    /// Whether this is the channel that the connection has now. Who has waited for a lock asks
+    /// under it: the connection may have been closed meanwhile, its slot and its channel be
+    /// somebody else's.
     #[inline(always)]
     #[must_use]
     pub fn are_of(&self, s: &Slot) -> bool {
         // Acquire: pairs with the release in start() and part().
         s.arena.load(Ordering::Acquire) == self.record + 1
-            && s.window.load(Ordering::Relaxed) == self.window.index()
+            && s.channel.load(Ordering::Relaxed) == self.channel.index()
     }
 
-    /// How the peer's epoll sets hear of this window.
+    /// How the peer's epoll sets hear of this channel.
     #[inline]
     #[must_use]
     pub fn peer_announce(&self) -> Announce<'_> {
-        self.window.announce(self.peer)
+        self.channel.announce(self.peer)
     }
 
     /// How this side's epoll sets hear of it.
     fn own_announce(&self) -> Announce<'_> {
-        self.window.announce(self.peer ^ 1)
+        self.channel.announce(self.peer ^ 1)
     }
 
     /// Rings the peer's threads that wait for our bytes.
@@ -100,7 +100,7 @@ impl Ends {
             .wake_with(Some(self.peer_announce()), |id| self.wake(id, self.peer_announce()));
     }
 
-    /// Rings this side's own sleepers, for news that is not in the window.
+    /// Rings this side's own sleepers, for news that is not in the channel.
     #[cold]
     pub(crate) fn wake_own(&self) {
         let own = self.own_announce();
@@ -119,25 +119,25 @@ impl Ends {
     }
 }
 
-/// What is beyond the connection's window.
+/// What is beyond the connection's channel.
 #[inline]
 #[must_use]
 pub fn beyond(s: &Slot) -> Beyond {
     if s.has(flag::BRIDGED) { Beyond::Bridge } else { Beyond::Peer }
 }
 
-/// Whether the connection has a window at all.
+/// Whether the connection has a channel at all.
 #[inline]
 #[must_use]
-pub fn has_window(s: &Slot) -> bool {
-    s.has_window()
+pub fn has_channel(s: &Slot) -> bool {
+    s.has_channel()
 }
 
-/// The connection's directions, or `None` when it has no window or this process cannot get at it.
+/// The connection's directions, or `None` when it has no channel or this process cannot get at it.
 #[inline]
 #[must_use]
 pub fn ends(s: &Slot) -> Option<Ends> {
-    // Acquire, as in ends_here(): pairs with the release in start(), so that window and side are
+    // Acquire, as in ends_here(): pairs with the release in start(), so that channel and side are
     // there.
     let index = s.arena.load(Ordering::Acquire).checked_sub(1)?;
     let r = record(fork_group::get()?, index)?;
@@ -161,38 +161,38 @@ pub fn ends_here(s: &Slot) -> Option<Ends> {
 #[inline]
 fn view(s: &Slot, arena: &Arena) -> Option<Ends> {
     let record = s.arena.load(Ordering::Relaxed).wrapping_sub(1);
-    view_of(arena, record, s.window.load(Ordering::Relaxed), s.side.load(Ordering::Relaxed))
+    view_of(arena, record, s.channel.load(Ordering::Relaxed), s.side.load(Ordering::Relaxed))
 }
 
 /// The arena stays mapped while its record has a live connection, which the caller has or holds
 /// ([`hold`]).
 #[inline]
-fn view_of(arena: &Arena, record: u32, window: u32, side: u32) -> Option<Ends> {
-    let window = arena.window(window)?;
+fn view_of(arena: &Arena, record: u32, channel: u32, side: u32) -> Option<Ends> {
+    let channel = arena.channel(channel)?;
     let side = side & 1;
     Some(Ends {
-        window,
+        channel,
         record,
         peer: side ^ 1,
-        incoming: window.direction(side ^ 1),
-        outgoing: window.direction(side),
+        incoming: channel.direction(side ^ 1),
+        outgoing: channel.direction(side),
     })
 }
 
-/// The accepting side of a claimed window whose both sides are in this process ([`crate::bridge`]).
-/// The arena stays until [`let_go`].
+/// The accepting side of a claimed channel whose both sides are in this process
+/// ([`crate::bridge`]). The arena stays until [`let_go`].
 pub(crate) fn hold(claim: &Claim) -> Option<Ends> {
     let r = record(fork_group::get()?, claim.record)?;
     let ends = arenas::arena(r, claim.record)
-        .and_then(|arena| view_of(&arena, claim.record, claim.window, 1));
+        .and_then(|arena| view_of(&arena, claim.record, claim.channel, 1));
     if ends.is_some() {
         r.live.fetch_add(1, Ordering::AcqRel);
     }
-    arenas::settled(r, claim.window);
+    arenas::settled(r, claim.channel);
     ends
 }
 
-/// The accepting side of such a window is done: once the other one is too, it is free again.
+/// The accepting side of such a channel is done: once the other one is too, it is free again.
 pub(crate) fn let_go(ends: &Ends) {
     super::handover_state::close(&ends.incoming, &ends.outgoing);
     ends.wake_reader();
@@ -202,15 +202,15 @@ pub(crate) fn let_go(ends: &Ends) {
     }
 }
 
-/// The other side of such a window is kept for a connection of the program's that is still to come,
-/// from whatever process of the fork group, by [`start`]: until then, or until [`nobody_comes`],
-/// the window is nobody else's, even when this side is done.
-pub(crate) fn keep((index, window): (u32, u32)) -> bool {
+/// The other side of such a channel is kept for a connection of the program's that is still to
+/// come, from whatever process of the fork group, by [`start`]: until then, or until
+/// [`nobody_comes`], the channel is nobody else's, even when this side is done.
+pub(crate) fn keep((index, channel): (u32, u32)) -> bool {
     let Some(r) = fork_group::get().and_then(|f| record(f, index)) else { return false };
-    let Some(w) = r.slot_of.get(window as usize) else { return false };
+    let Some(w) = r.slot_of.get(channel as usize) else { return false };
     // Its user before its mark: as in begin().
     r.live.fetch_add(1, Ordering::AcqRel);
-    // Release: pairs with the acquire in was_kept() and in free_window().
+    // Release: pairs with the acquire in was_kept() and in free_channel().
     let kept = w.compare_exchange(0, GUEST, Ordering::Release, Ordering::Relaxed).is_ok();
     if !kept {
         r.live.fetch_sub(1, Ordering::AcqRel);
@@ -218,53 +218,53 @@ pub(crate) fn keep((index, window): (u32, u32)) -> bool {
     kept
 }
 
-/// The connection for which the window was kept will not have it. Nothing happens if it has it
+/// The connection for which the channel was kept will not have it. Nothing happens if it has it
 /// already.
-pub(crate) fn nobody_comes((index, window): (u32, u32)) {
+pub(crate) fn nobody_comes((index, channel): (u32, u32)) {
     let Some(r) = fork_group::get().and_then(|f| record(f, index)) else { return };
-    // Release: pairs with the acquire in free_window().
+    // Release: pairs with the acquire in free_channel().
     let kept =
         |w: &AtomicU32| w.compare_exchange(GUEST, 0, Ordering::Release, Ordering::Relaxed).is_ok();
-    if r.slot_of.get(window as usize).is_some_and(kept) {
+    if r.slot_of.get(channel as usize).is_some_and(kept) {
         r.live.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// Gives the connection its window, which it was promised, and both protocol states.
+/// Gives the connection its channel, which it was promised, and both protocol states.
 ///
-/// The arena knows its user before the connection has the window: a caller that is killed in
+/// The arena knows its user before the connection has the channel: a caller that is killed in
 /// between leaves an arena that nobody takes back, never one that is taken back in use.
 ///
 /// # Errors
-/// When the window does not exist or is somebody's.
+/// When the channel does not exist or is somebody's.
 pub fn start(
     id: SlotId,
     s: &PairingGuard<'_>,
-    (index, window): (u32, u32),
+    (index, channel): (u32, u32),
     side: u32,
     beyond: Beyond,
 ) -> Result<(), Reason> {
     let r = fork_group::get().and_then(|f| record(f, index)).ok_or(Reason::ResourceError)?;
-    let result = begin(id, s, (r, index, window), side, beyond);
+    let result = begin(id, s, (r, index, channel), side, beyond);
     if result.is_ok() && !s.has(flag::RSOCKET) {
         s.clear(flag::CONNECT_NEWS);
     }
-    arenas::settled(r, window);
+    arenas::settled(r, channel);
     result
 }
 
 fn begin(
     id: SlotId,
     s: &PairingGuard<'_>,
-    (r, index, window): (&'static ArenaRecord, u32, u32),
+    (r, index, channel): (&'static ArenaRecord, u32, u32),
     side: u32,
     beyond: Beyond,
 ) -> Result<(), Reason> {
-    let kept = was_kept(r, window, beyond)?;
+    let kept = was_kept(r, channel, beyond)?;
     let (recv, send) = channel::fresh(beyond)?;
-    s.window.store(window, Ordering::Relaxed);
+    s.channel.store(channel, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
-    // SAFETY: the connection has no window yet, so that nobody else looks at its states, and the
+    // SAFETY: the connection has no channel yet, so that nobody else looks at its states, and the
     // guard says that nobody else gives it one.
     let (mut receiving, mut sending) = unsafe { (s.receive.alone(), s.send.alone()) };
     receiving.set(recv);
@@ -284,7 +284,7 @@ fn begin(
     if !kept {
         r.live.fetch_add(1, Ordering::AcqRel);
     }
-    if let Some(w) = r.slot_of.get(window as usize) {
+    if let Some(w) = r.slot_of.get(channel as usize) {
         // Release: pairs with the acquire in collect_ready.
         w.store(id.raw(), Ordering::Release);
     }
@@ -296,19 +296,19 @@ fn begin(
     Ok(())
 }
 
-/// Whether the window was kept for the connection ([`keep`]); else it is free.
+/// Whether the channel was kept for the connection ([`keep`]); else it is free.
 ///
 /// # Errors
-/// When the window does not exist or is somebody's.
-fn was_kept(r: &ArenaRecord, window: u32, beyond: Beyond) -> Result<bool, Reason> {
+/// When the channel does not exist or is somebody's.
+fn was_kept(r: &ArenaRecord, channel: u32, beyond: Beyond) -> Result<bool, Reason> {
     // Acquire: pairs with the release in leave(), keep() and nobody_comes().
-    let user = r.slot_of.get(window as usize).map(|w| w.load(Ordering::Acquire));
+    let user = r.slot_of.get(channel as usize).map(|w| w.load(Ordering::Acquire));
     let kept = beyond == Beyond::Bridge && user == Some(GUEST);
-    let windows = r.windows.load(Ordering::Relaxed);
-    if window < windows && (kept || user == Some(0)) {
+    let channels = r.channels.load(Ordering::Relaxed);
+    if channel < channels && (kept || user == Some(0)) {
         return Ok(kept);
     }
-    crate::log_info!("window {} of {} is in use, or there is none", window, windows);
+    crate::log_info!("channel {} of {} is in use, or there is none", channel, channels);
     Err(Reason::ArenaRefused)
 }
 
@@ -321,7 +321,7 @@ pub fn share(s: &Slot) {
     }
 }
 
-/// Whether the process lives that had the other end of the connection's window when it attached.
+/// Whether the process lives that had the other end of the connection's channel when it attached.
 #[must_use]
 pub fn peer_lives(s: &Slot) -> bool {
     record_of(s).is_some_and(|(i, r)| arenas::peer_lives(r, i))
@@ -339,23 +339,23 @@ fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
 }
 
 /// What both ends of the connection have in common, and no other two at the same time: of the
-/// arena's name, which it does not tell, and the window. 0 without one.
+/// arena's name, which it does not tell, and the channel. 0 without one.
 #[must_use]
 pub fn common(s: &Slot) -> u64 {
     record_of(s).map_or(0, |(_, r)| {
         let [a, b] = arenas::load_pair(&r.id);
         let mixed = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ u64::from(s.window.load(Ordering::Relaxed))
+        mixed ^ u64::from(s.channel.load(Ordering::Relaxed))
     })
 }
 
-/// Connecting side: the hello-ack could not be sent. Nobody else knows of the window, which is as
+/// Connecting side: the hello-ack could not be sent. Nobody else knows of the channel, which is as
 /// if never used.
 pub fn abandon(s: &PairingGuard<'_>) {
     if let Some((_, r)) = record_of(s) {
-        let w = s.window.load(Ordering::Relaxed);
+        let w = s.channel.load(Ordering::Relaxed);
         if let Some(ends) = ends(s) {
-            ends.window.wipe();
+            ends.channel.wipe();
         }
         if let Some(word) = r.taken.get(w as usize / 64) {
             word.fetch_and(!(1 << (w % 64)), Ordering::Relaxed);
@@ -367,24 +367,24 @@ pub fn abandon(s: &PairingGuard<'_>) {
     }
 }
 
-/// A window that its connection does not have any more ([`part`]), and that is not free yet.
+/// A channel that its connection does not have any more ([`part`]), and that is not free yet.
 pub(crate) struct Parted {
     record: &'static ArenaRecord,
-    window: u32,
+    channel: u32,
     ends: Option<Ends>,
 }
 
 impl Parted {
-    /// Says to the peer that this side neither reads nor writes any more, and frees the window: to
+    /// Says to the peer that this side neither reads nor writes any more, and frees the channel: to
     /// be called when no thread is inside that found it before.
     ///
-    /// The side that connects gives windows away, so it says of its own last that the window is
-    /// free. The other side says so first: from the marks on the peer may give the window to a
+    /// The side that connects gives channels away, so it says of its own last that the channel is
+    /// free. The other side says so first: from the marks on the peer may give the channel to a
     /// connection that another thread of ours accepts.
     pub(crate) fn close(self) {
         let accepts = self.ends.as_ref().is_some_and(|ends| ends.peer == 0);
         if accepts {
-            self.record.free(self.window);
+            self.record.free(self.channel);
         }
         if let Some(ends) = &self.ends {
             super::handover_state::close(&ends.incoming, &ends.outgoing);
@@ -392,7 +392,7 @@ impl Parted {
             ends.wake_writer();
         }
         if !accepts {
-            self.record.free(self.window);
+            self.record.free(self.channel);
         }
         self.record.live.fetch_sub(1, Ordering::AcqRel);
         if let Some(group) = fork_group::get() {
@@ -401,21 +401,21 @@ impl Parted {
     }
 }
 
-/// Takes the connection's window from it: nobody finds it there any more.
+/// Takes the connection's channel from it: nobody finds it there any more.
 pub(crate) fn part(s: &Slot) -> Option<Parted> {
     let ends = ends(s);
-    s.set(flag::WINDOW_DONE);
+    s.set(flag::CHANNEL_DONE);
     let (_, record) = record_of(s)?;
-    let window = s.window.load(Ordering::Relaxed);
-    // Before the window has one user less: as in abandon().
+    let channel = s.channel.load(Ordering::Relaxed);
+    // Before the channel has one user less: as in abandon().
     s.arena.store(0, Ordering::Release);
-    Some(Parted { record, window, ends })
+    Some(Parted { record, channel, ends })
 }
 
-/// The connection is done with its window, in which no thread is.
+/// The connection is done with its channel, in which no thread is.
 pub fn release(s: &Slot) {
-    if let Some(window) = part(s) {
-        window.close();
+    if let Some(channel) = part(s) {
+        channel.close();
     }
 }
 
@@ -431,7 +431,7 @@ fn join(s: &Slot, index: u32) -> Option<Ends> {
 }
 
 /// Whether the next program of this process, and siblings to come, can get at the connection's
-/// window.
+/// channel.
 #[must_use]
 pub fn outlasts_exec(s: &Slot) -> bool {
     let Some((i, r)) = record_of(s) else { return true };

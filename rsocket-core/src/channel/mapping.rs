@@ -26,7 +26,7 @@ use crate::sys;
 pub(super) struct Mapping {
     /// Address; 0 when not mapped.
     base: AtomicUsize,
-    windows: AtomicU32,
+    channels: AtomicU32,
     /// Which of the arenas that its record has been for, one after the other.
     generation: AtomicU32,
     /// 1 if this very process has made the arena, or opened it for its peer; a sibling has another
@@ -56,12 +56,12 @@ pub(super) fn indices() -> core::ops::Range<u32> {
 /// The arena of the record is mapped here from now on.
 pub(super) fn put(held: &ArenasGuard, index: u32, generation: u32, arena: Arena) {
     let Some(m) = mapping(index) else { return };
-    let (base, windows, _) = arena.into_parts();
+    let (base, channels, _) = arena.into_parts();
     let old = m.take(held);
-    m.windows.store(windows, Ordering::Relaxed);
+    m.channels.store(channels, Ordering::Relaxed);
     // Release, after the old address was taken away: pairs with the acquire in arena().
     m.generation.store(generation, Ordering::Release);
-    // Release: pairs with the acquire of the address in arena(); the number of windows is there.
+    // Release: pairs with the acquire of the address in arena(); the number of channels is there.
     m.base.store(base, Ordering::Release);
     HIGH.fetch_max(index as usize + 1, Ordering::AcqRel);
     if let Some(old) = old {
@@ -74,7 +74,7 @@ impl Mapping {
     const fn none() -> Self {
         Self {
             base: AtomicUsize::new(0),
-            windows: AtomicU32::new(0),
+            channels: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             own: AtomicU32::new(0),
             there: AtomicI32::new(0),
@@ -115,16 +115,16 @@ impl Mapping {
     /// The arena at an address that was just found here.
     #[inline]
     fn at(&self, base: usize) -> Option<Arena> {
-        // SAFETY: address and windows belong together, by the order in put(); it stays mapped while
-        // our caller uses it, or until the one who takes it out has retired it.
-        unsafe { Arena::from_parts(base, self.windows.load(Ordering::Relaxed), [0; 2]) }
+        // SAFETY: address and channels belong together, by the order in put(); it stays mapped
+        // while our caller uses it, or until the one who takes it out has retired it.
+        unsafe { Arena::from_parts(base, self.channels.load(Ordering::Relaxed), [0; 2]) }
     }
 
     /// Its address and length, if anything is mapped.
     pub(super) fn range(&self) -> Option<(usize, usize)> {
         // Acquire: as in arena().
         let base = self.base.load(Ordering::Acquire);
-        let length = layout::arena_len(self.windows.load(Ordering::Relaxed))?;
+        let length = layout::arena_len(self.channels.load(Ordering::Relaxed))?;
         (base != 0).then_some((base, length))
     }
 
@@ -178,7 +178,7 @@ mod tests {
             // As put(), after the record was given to another arena.
             RECORD.store(generation, Ordering::Release);
             let _ = m.take(&held).map(Arena::into_parts);
-            m.windows.store(1, Ordering::Relaxed);
+            m.channels.store(1, Ordering::Relaxed);
             m.generation.store(generation, Ordering::Release);
             m.base.store(address(generation), Ordering::Release);
         }

@@ -1,5 +1,5 @@
 //! A connection's channel through shared memory, once both ends have it: the arenas with the
-//! windows, both directions as seen from this side, the two locks, the words by which the ends say
+//! channels, both directions as seen from this side, the two locks, the words by which the ends say
 //! where bytes travel, and residual bytes.
 //!
 //! Must not know how two ends find each other ([`crate::attach`]), what a call of the program's

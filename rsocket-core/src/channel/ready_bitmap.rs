@@ -1,6 +1,6 @@
 //! The ready bitmaps of the arenas: which connections have news for a thread that looks for any.
 //!
-//! A peer that takes a waker out of a window's words sets the window's bit beside them. Must not
+//! A peer that takes a waker out of a channel's words sets the channel's bit beside them. Must not
 //! know what an epoll set is, but that it has a waker. Entry points: [`collect_ready`],
 //! [`collect_far`], [`hear`].
 
@@ -45,7 +45,7 @@ pub fn collect_ready(f: &mut dyn FnMut(SlotId, Meant<'_>)) {
         let side = r.side.load(Ordering::Relaxed);
         let ready = arena.ready(side);
         park::hear(&ready.woken);
-        let words = (arena.windows() as usize).div_ceil(64);
+        let words = (arena.channels() as usize).div_ceil(64);
         for (n, word) in ready.bits.iter().enumerate().take(words) {
             take_bits(r, n, word, f);
         }
@@ -76,7 +76,7 @@ pub fn hear() {
 }
 
 /// Takes the ready bits of the far sides that are in this process too ([`super::link::hold`]):
-/// record and window of each.
+/// record and channel of each.
 pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     let Some(group) = fork_group::get() else { return };
     let own = process_id().map_or([0; 2], |id| id.0);
@@ -99,7 +99,7 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     }
 }
 
-/// A bit says that wakers were taken out of the window's words, not whose. It is for whoever does
+/// A bit says that wakers were taken out of the channel's words, not whose. It is for whoever does
 /// not find its waker there any more; and stays while siblings hold the connection too, whose
 /// wakers may have been there beside ours.
 fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
@@ -108,8 +108,8 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
     while bits != 0 {
         let bit = bits & bits.wrapping_neg();
         bits &= bits - 1;
-        let window = n * 64 + bit.trailing_zeros() as usize;
-        let slot = r.slot_of.get(window).map_or(0, |w| w.load(Ordering::Acquire));
+        let channel = n * 64 + bit.trailing_zeros() as usize;
+        let slot = r.slot_of.get(channel).map_or(0, |w| w.load(Ordering::Acquire));
         let Some(id) = SlotId::from_raw(slot) else { continue };
         // A sibling's connection keeps its bit: the sibling looks too. So does one that is still
         // to come.

@@ -104,7 +104,7 @@ pub fn residual_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
 /// Sends what is left of the residual bytes, waiting for TCP to take it, but not for ever. False if
 /// there is still some.
 pub fn finish_residual(id: SlotId, s: &Slot, fd: RawFd) -> bool {
-    if !link::has_window(s) {
+    if !link::has_channel(s) {
         return true;
     }
     let Some(ends) = link::ends(s) else { return true };

@@ -2,8 +2,8 @@
 //!
 //! Whoever looks at a connection finds its arena without a lock, and may be held up between finding
 //! it and looking, while another thread closes the last connection there. So the memory goes at
-//! once, but its addresses stay for a while: what is read there is zero, as in a window that nobody
-//! has used, and what is written nobody sees.
+//! once, but its addresses stay for a while: what is read there is zero, as in a channel that
+//! nobody has used, and what is written nobody sees.
 //!
 //! Must not know which arenas are in use. Entry points: [`retire`], [`let_go`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -28,12 +28,12 @@ const PLACES: usize = 64;
 struct Place {
     /// Its address; 0 where the place is free.
     base: AtomicUsize,
-    windows: AtomicU32,
+    channels: AtomicU32,
     since: AtomicU64,
 }
 
 static WAITING: [Place; PLACES] = [const {
-    Place { base: AtomicUsize::new(0), windows: AtomicU32::new(0), since: AtomicU64::new(0) }
+    Place { base: AtomicUsize::new(0), channels: AtomicU32::new(0), since: AtomicU64::new(0) }
 }; PLACES];
 
 /// How many there are, so that most calls need not look.
@@ -55,8 +55,8 @@ pub(super) unsafe fn retire(held: &ArenasGuard, arena: Arena) {
         unsafe { arena.unmap() };
         return;
     }
-    let (base, windows, _) = arena.into_parts();
-    place.windows.store(windows, Ordering::Relaxed);
+    let (base, channels, _) = arena.into_parts();
+    place.channels.store(channels, Ordering::Relaxed);
     place.since.store(sys::now_ns(), Ordering::Relaxed);
     place.base.store(base, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
@@ -77,10 +77,10 @@ pub(super) fn let_go(held: &ArenasGuard) {
 
 fn free(_held: &ArenasGuard, place: &Place) {
     let base = place.base.swap(0, Ordering::Relaxed);
-    let windows = place.windows.load(Ordering::Relaxed);
+    let channels = place.channels.load(Ordering::Relaxed);
     // SAFETY: the parts are those of an arena that retire() was given, which is hollow and nobody
     // else's.
-    if let Some(arena) = unsafe { Arena::from_parts(base, windows, [0; 2]) } {
+    if let Some(arena) = unsafe { Arena::from_parts(base, channels, [0; 2]) } {
         COUNT.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: nobody can be that late (LATEST), or so many have come after it.
         unsafe { arena.unmap() };
@@ -106,7 +106,7 @@ mod tests {
     fn who_is_late_finds_nothing_and_the_addresses_go_in_the_end() {
         let held = arenas_lock::lock();
         let (arena, _) = Arena::create(16).unwrap();
-        let direction = arena.window(3).unwrap().direction(0);
+        let direction = arena.channel(3).unwrap().direction(0);
         handover_state::acknowledge(&direction);
         assert!(handover_state::acknowledged(&direction));
         let base = arena.into_parts();

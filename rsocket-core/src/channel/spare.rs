@@ -2,7 +2,7 @@
 //! none left, they are closed.
 //!
 //! An arena stays mapped without its descriptor. What is lost is that peers and siblings who do
-//! not have it yet are shown it: no further connection gets a window in it, and before `exec` its
+//! not have it yet are shown it: no further connection gets a channel in it, and before `exec` its
 //! connections go back to TCP (`link::outlasts_exec`). So one that siblings might look for is put
 //! into the fd stash first. Must not know when descriptors are needed. Entry point:
 //! [`give_way`].

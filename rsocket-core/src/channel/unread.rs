@@ -1,7 +1,7 @@
 //! What a receiver has not read yet: bytes, messages and the end of the stream, counted on a copy
 //! of its state.
 //!
-//! Must not know who asks. Entry points: [`in_window`], [`ended_ahead`], [`no_more_fits`].
+//! Must not know who asks. Entry points: [`in_channel`], [`ended_ahead`], [`no_more_fits`].
 
 use core::sync::atomic::Ordering;
 
@@ -15,17 +15,17 @@ use crate::device::shm::channel::{LARGE, RecvState};
 use crate::device::shm::layout;
 use crate::wire::word::{Ctrl, Message, Word};
 
-/// Unread bytes in the window; `None` where the lock is not to be had.
-pub(crate) fn in_window_now(s: &Slot, ends: &Ends) -> Option<usize> {
-    RecvGuard::take(s, ends).map(|guard| in_window(guard.view(), ends))
+/// Unread bytes in the channel; `None` where the lock is not to be had.
+pub(crate) fn in_channel_now(s: &Slot, ends: &Ends) -> Option<usize> {
+    RecvGuard::take(s, ends).map(|guard| in_channel(guard.view(), ends))
 }
 
-/// Whether the window has as much as SO_RCVLOWAT asks for, or all there will be.
+/// Whether the channel has as much as SO_RCVLOWAT asks for, or all there will be.
 #[must_use]
 pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
     let Some(guard) = RecvGuard::take(s, ends) else { return true };
     let state = guard.view();
-    let enough = in_window(state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
+    let enough = in_channel(state, ends) >= s.low_water.load(Ordering::Relaxed) as usize;
     // What follows the end comes by TCP, with which it cannot be waited for together. What is
     // before the switch offset counts as well, and the kernel knows of that.
     let follows =
@@ -36,7 +36,7 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
 }
 
 /// Whether nothing can follow what is unread: it ends the stream, or has left the sender no room.
-/// (The kernel calls a socket readable, too, before its window closes, whatever is asked for.)
+/// (The kernel calls a socket readable, too, before its channel closes, whatever is asked for.)
 pub(crate) fn no_more_fits(state: &RecvState, ends: &Ends) -> bool {
     let classes = state.classes.iter().zip(by_class(state, ends));
     state.ended != 0
@@ -65,9 +65,9 @@ fn is_end(position: u32, ends: &Ends) -> bool {
     )
 }
 
-/// Unread bytes in the window, counted on a copy of the state.
+/// Unread bytes in the channel, counted on a copy of the state.
 #[must_use]
-pub(crate) fn in_window(state: &RecvState, ends: &Ends) -> usize {
+pub(crate) fn in_channel(state: &RecvState, ends: &Ends) -> usize {
     by_class(state, ends).iter().map(|unread| unread.bytes).sum()
 }
 

@@ -1,7 +1,7 @@
 //! What the processes of a fork group know of an arena, so that one that did not map it can find
 //! out how to.
 //!
-//! Must not know where it is mapped, nor how a window is given away (`channel::arenas`). Entry
+//! Must not know where it is mapped, nor how a channel is given away (`channel::arenas`). Entry
 //! point: [`ArenaRecord`].
 #![forbid(unsafe_code)]
 
@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Arenas that a fork group can have at one time.
 pub const MAX_ARENAS: usize = 2048;
 
-/// Windows of the largest arena that is made here.
-pub(crate) const MOST_WINDOWS: usize = 256;
+/// Channels of the largest arena that is made here.
+pub(crate) const MOST_CHANNELS: usize = 256;
 
 /// What a fork group knows about one arena. All zeroes is a free record.
 #[repr(C)]
@@ -21,7 +21,7 @@ pub struct ArenaRecord {
     pub(crate) generation: AtomicU32,
     /// 0: made here, this side connects. 1: made by the peer, this side accepts.
     pub(crate) side: AtomicU32,
-    pub(crate) windows: AtomicU32,
+    pub(crate) channels: AtomicU32,
     pub(crate) id: [AtomicU64; 2],
     pub(crate) peer: [AtomicU64; 2],
     /// The process that made or opened it, and the number of its descriptor there.
@@ -30,17 +30,17 @@ pub struct ArenaRecord {
     pub(crate) peer_pid: AtomicU32,
     /// Connections that use it.
     pub(crate) live: AtomicU32,
-    /// Windows that are promised to a connection which does not use them yet (`claim` and `open` in
-    /// channel::arenas), a bit for each: until `settled` no other thread may take the arena for
+    /// Channels that are promised to a connection which does not use them yet (`claim` and `open`
+    /// in channel::arenas), a bit for each: until `settled` no other thread may take the arena for
     /// idle. Changed by the owner; set under its lock.
-    pub(crate) promised: [AtomicU64; MOST_WINDOWS / 64],
+    pub(crate) promised: [AtomicU64; MOST_CHANNELS / 64],
     /// Nonzero: the fd stash has a copy of its descriptor.
     pub(crate) in_fd_stash: AtomicU32,
-    /// Windows given to connections and not known to be free again (side 0 only).
-    pub(crate) taken: [AtomicU64; MOST_WINDOWS / 64],
-    /// The connection that has each window on this side; 0 is none, [`GUEST`] one that is still to
+    /// Channels given to connections and not known to be free again (side 0 only).
+    pub(crate) taken: [AtomicU64; MOST_CHANNELS / 64],
+    /// The connection that has each channel on this side; 0 is none, [`GUEST`] one that is still to
     /// come.
-    pub(crate) slot_of: [AtomicU32; MOST_WINDOWS],
+    pub(crate) slot_of: [AtomicU32; MOST_CHANNELS],
     /// Wakers of the peer that were woken, to be forgotten with it.
     pub(crate) woken: [AtomicU64; WOKEN],
     /// Nonzero: the peer is in another network namespace, and is woken by a socket of that. The
@@ -51,23 +51,23 @@ pub struct ArenaRecord {
 }
 
 impl ArenaRecord {
-    /// The window is nobody's on this side.
-    pub(crate) fn free(&self, window: u32) {
-        if let Some(w) = self.slot_of.get(window as usize) {
+    /// The channel is nobody's on this side.
+    pub(crate) fn free(&self, channel: u32) {
+        if let Some(w) = self.slot_of.get(channel as usize) {
             // Release: pairs with the acquire of whoever takes it next: `was_kept` in channel::link
-            // and `free_window` in channel::arenas.
+            // and `free_channel` in channel::arenas.
             w.store(0, Ordering::Release);
         }
     }
 
-    /// The window is nobody's, and the arena has a connection less.
-    pub(crate) fn leave(&self, window: u32) {
-        self.free(window);
+    /// The channel is nobody's, and the arena has a connection less.
+    pub(crate) fn leave(&self, channel: u32) {
+        self.free(channel);
         self.live.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// In `slot_of`: the window is kept for a connection that has no slot yet (`keep` in
+/// In `slot_of`: the channel is kept for a connection that has no slot yet (`keep` in
 /// channel::link). No slot has this number.
 pub(crate) const GUEST: u32 = u32::MAX;
 

@@ -1,6 +1,6 @@
 //! What is known of why a connection is on TCP beside its [`Reason`]: which option it was, or which
 //! system call a filter forbids, and whether the other end went back first. That end leaves word in
-//! the window, so that both name the same cause.
+//! the channel, so that both name the same cause.
 //!
 //! Must not know how a connection goes back. Entry points: [`of_option`], [`of_filter`], [`count`],
 //! [`at_the_end`].
@@ -26,8 +26,8 @@ pub const LOOKS_BEFORE_SHOWN: u32 = 4;
 /// The end of a connection that never attached was counted.
 const ENDED: u32 = 1 << 9;
 
-// Relaxed throughout: words for people, that order nothing. The word in the window is stored before
-// the mark by which the other end learns of the fallback, whose release and acquire
+// Relaxed throughout: words for people, that order nothing. The word in the channel is stored
+// before the mark by which the other end learns of the fallback, whose release and acquire
 // (`handover_state`) bring it along.
 
 /// The option that is about to bring the connection back, or to keep it on TCP. The first one is
@@ -151,7 +151,7 @@ pub fn at_the_end(s: &Slot, overdue: bool) {
     }
 }
 
-/// Whether a connection that has a window has not used it in either direction.
+/// Whether a connection that has a channel has not used it in either direction.
 fn never_left(s: &Slot) -> bool {
     let receives = matches!(
         s.receive_mode(),

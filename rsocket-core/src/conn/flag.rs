@@ -65,16 +65,16 @@ flags! {
     BROKEN = 4, Once;
     /// The peer is known to have closed for good (orphaned or gone).
     PEER_GONE = 5, ComesAndGoes;
-    /// The window was given up or was never there.
-    WINDOW_DONE = 6, ComesAndGoes;
+    /// The channel was given up or was never there.
+    CHANNEL_DONE = 6, ComesAndGoes;
     /// The peer's FIN was seen (by a wait; reading decides for itself).
     PEER_FIN = 7, ComesAndGoes;
-    /// Nothing is left to be sent by TCP of what the peer had not read of the window.
+    /// Nothing is left to be sent by TCP of what the peer had not read of the channel.
     RESIDUAL_SENT = 8, Once;
-    /// The window's last word was read: the stream is over, whether or not the FIN is here yet.
+    /// The channel's last word was read: the stream is over, whether or not the FIN is here yet.
     ENDED = 9, Once;
     /// The switch offset is known, and TCP still has bytes before it: a reader that waits need not
-    /// look at the window.
+    /// look at the channel.
     TCP_AHEAD = 10, Once;
     /// Nobody has come to its name in this network namespace: it offers in the directory.
     OFFERS_THERE = 11, ComesAndGoes;
@@ -83,7 +83,7 @@ flags! {
     /// The program has not asked yet how its connect went: until it does, or the end attaches, a
     /// socket that TCP has connected is writable.
     CONNECT_NEWS = 13, ComesAndGoes;
-    /// Beyond the window is a bridge, not a peer process: [`crate::bridge`].
+    /// Beyond the channel is a bridge, not a peer process: [`crate::bridge`].
     BRIDGED = 14, ComesAndGoes;
     /// The bridge is still connecting: nothing is ready.
     PENDING = 15, ComesAndGoes, implies BRIDGED, excludes UNREACHED | TCP_ANCHORED;

@@ -15,9 +15,9 @@ pub const GUESTS: usize = 1024;
 #[repr(C)]
 pub struct Place {
     pub(crate) state: AtomicU32,
-    /// One more than the number of the window's record; 0: no window is kept.
+    /// One more than the number of the channel's record; 0: no channel is kept.
     pub(crate) record: AtomicU32,
-    pub(crate) window: AtomicU32,
+    pub(crate) channel: AtomicU32,
     pub(crate) bridge: AtomicU32,
     pub(crate) pid: AtomicU32,
     _pad: AtomicU32,

@@ -17,8 +17,8 @@ use crate::sys;
 pub struct Invitation {
     /// Where it waits for the descriptor.
     pub door: SocketAddr,
-    /// Its window.
-    pub window: (u32, u32),
+    /// Its channel.
+    pub channel: (u32, u32),
     /// Its number in its process.
     pub bridge: u32,
 }
@@ -101,9 +101,9 @@ pub fn stands(s: &Slot, invitation: &Invitation) -> bool {
     if from.after(Happening::Established).is_none() {
         return false;
     }
-    let (record, window) = invitation.window;
+    let (record, channel) = invitation.channel;
     m.record.store(record, Ordering::Relaxed);
-    m.window.store(window, Ordering::Relaxed);
+    m.channel.store(channel, Ordering::Relaxed);
     m.bridge.store(invitation.bridge + 1, Ordering::Relaxed);
     m.pid.store(sys::pid(), Ordering::Relaxed);
     m.tied.set(None);

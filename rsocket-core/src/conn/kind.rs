@@ -1,7 +1,7 @@
 //! What a connection is, whatever becomes of it: over what its bytes may travel, and who knows how
 //! it ends.
 //!
-//! | Kind | Flags of its slot | Its window leads to |
+//! | Kind | Flags of its slot | Its channel leads to |
 //! | --- | --- | --- |
 //! | [`Kind::Tcp`] | none of these | there is none |
 //! | [`Kind::SharedMemory`] | none of these | the peer |
@@ -13,7 +13,7 @@
 //! | Kind | Its bytes travel | Its end is told by | Back to TCP can go |
 //! | --- | --- | --- | --- |
 //! | `Tcp` | by TCP | TCP | what never left |
-//! | `SharedMemory` | by TCP, then by the window | TCP | both directions |
+//! | `SharedMemory` | by TCP, then by the channel | TCP | both directions |
 //! | `RdmaBesideTcp` | by TCP, then by RDMA | the bridge; FIN may overtake it | what it sends |
 //! | `NativeRdma` | by RDMA | the bridge | none; loopback leads to its bridge |
 //! | `RdmaListener` | it has none | | |
@@ -22,7 +22,7 @@
 //! [`Kind::of`] alone computes it from the slot's state. [`Slot::kind`] asks for it, or
 //! [`Slot::kind_by_flags`] where TCP and shared memory are the same. A connection begins as TCP, is
 //! native RDMA from connect or accept on, or datagrams from birth. It becomes shared memory or RDMA
-//! beside TCP when its two ends have met. If RDMA breaks before a byte has left TCP, the window
+//! beside TCP when its two ends have met. If RDMA breaks before a byte has left TCP, the channel
 //! stays, and what is left is of the kind of shared memory, with both directions back on TCP.
 //!
 //! What is true for a moment is no kind: a switch or a fallback under way
@@ -38,9 +38,9 @@ use crate::conn::flag::{BRIDGE_LISTENS, BRIDGED, DATAGRAM, TCP_ANCHORED};
 /// What a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A kernel TCP socket alone: not connected, listening, or a connection without a window.
+    /// A kernel TCP socket alone: not connected, listening, or a connection without a channel.
     Tcp,
-    /// A TCP connection that shares a window with its peer.
+    /// A TCP connection that shares a channel with its peer.
     SharedMemory,
     /// A TCP connection beside which a bridge reaches the same peer.
     RdmaBesideTcp,
@@ -53,10 +53,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of a slot with these bits of [`crate::conn::flag`], with or without a window.
+    /// The kind of a slot with these bits of [`crate::conn::flag`], with or without a channel.
     #[inline(always)]
     #[must_use]
-    pub const fn of(flags: u32, has_window: bool) -> Self {
+    pub const fn of(flags: u32, has_channel: bool) -> Self {
         // The order is that of the questions: who waits asks for datagrams alone, and often.
         if flags & DATAGRAM != 0 {
             Self::Datagram
@@ -64,14 +64,14 @@ impl Kind {
             if flags & TCP_ANCHORED != 0 { Self::RdmaBesideTcp } else { Self::NativeRdma }
         } else if flags & BRIDGE_LISTENS != 0 {
             Self::RdmaListener
-        } else if has_window {
+        } else if has_channel {
             Self::SharedMemory
         } else {
             Self::Tcp
         }
     }
 
-    /// Whether a bridge is beyond its window, in place of the peer.
+    /// Whether a bridge is beyond its channel, in place of the peer.
     #[inline(always)]
     #[must_use]
     pub const fn has_bridge(self) -> bool {
@@ -98,7 +98,7 @@ mod tests {
     use crate::conn::flag::tests::legal;
 
     /// One kind: the flags that it needs, those that no slot of that kind has, and whether it has a
-    /// window, where that tells it from another one.
+    /// channel, where that tells it from another one.
     type Row = (Kind, u32, u32, Option<bool>);
 
     const ROWS: [Row; 6] = [
@@ -110,11 +110,11 @@ mod tests {
         (Kind::Datagram, DATAGRAM, BRIDGED | TCP_ANCHORED | BRIDGE_LISTENS, None),
     ];
 
-    fn kinds(flags: u32, has_window: bool) -> Vec<Kind> {
-        let is = |(_, with, without, window): &&Row| {
+    fn kinds(flags: u32, has_channel: bool) -> Vec<Kind> {
+        let is = |(_, with, without, channel): &&Row| {
             flags & with == *with
                 && flags & without == 0
-                && window.is_none_or(|window| window == has_window)
+                && channel.is_none_or(|channel| channel == has_channel)
         };
         ROWS.iter().filter(is).map(|(kind, ..)| *kind).collect()
     }
@@ -123,9 +123,9 @@ mod tests {
     fn every_legal_combination_of_flags_is_of_exactly_one_kind() {
         let mut seen = BTreeSet::new();
         for flags in legal() {
-            for has_window in [false, true] {
-                let kind = Kind::of(flags, has_window);
-                assert_eq!(kinds(flags, has_window), [kind], "{flags:#x}, window: {has_window}");
+            for has_channel in [false, true] {
+                let kind = Kind::of(flags, has_channel);
+                assert_eq!(kinds(flags, has_channel), [kind], "{flags:#x}, channel: {has_channel}");
                 seen.insert(kind);
             }
         }
@@ -133,10 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_is_beyond_the_window_where_the_flag_says_so() {
+    fn a_bridge_is_beyond_the_channel_where_the_flag_says_so() {
         for flags in legal() {
-            for has_window in [false, true] {
-                let kind = Kind::of(flags, has_window);
+            for has_channel in [false, true] {
+                let kind = Kind::of(flags, has_channel);
                 assert_eq!(kind.has_bridge(), flags & BRIDGED != 0, "{flags:#x}");
                 assert_eq!(kind.ends_with_tcp(), flags & BRIDGED == 0, "{flags:#x}");
             }

@@ -39,7 +39,7 @@ states! {
         Greeted = 2,
         /// Accepting side: knocked; the hello-ack is awaited.
         HelloSent = 3,
-        /// Both ends have the window; directions switch each on its own.
+        /// Both ends have the channel; directions switch each on its own.
         Paired = 4,
         /// Stays on TCP, or went back to it, for good.
         Refused = 5,
@@ -64,7 +64,7 @@ states! {
         PeerCame = 3,
         /// The connecting side checked the hello and answered it.
         HelloAnswered = 4,
-        /// The accepting side checked the hello-ack and has the window.
+        /// The accepting side checked the hello-ack and has the channel.
         HelloAckRead = 5,
         /// The offer or the channel was given up for now; it may be tried again later.
         Lapsed = 6,
@@ -72,7 +72,7 @@ states! {
         Refuse = 7,
         /// The connecting side asks a peer on another host for RDMA.
         Dialled = 8,
-        /// The two ends have met over RDMA, and each has a window with its bridge.
+        /// The two ends have met over RDMA, and each has a channel with its bridge.
         Met = 9,
     }
 }

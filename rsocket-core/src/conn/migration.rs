@@ -19,9 +19,9 @@ pub struct Migration {
     pub(crate) bridge: AtomicU32,
     /// The bridge's process.
     pub(crate) pid: AtomicU32,
-    /// Its window.
+    /// Its channel.
     pub(crate) record: AtomicU32,
-    pub(crate) window: AtomicU32,
+    pub(crate) channel: AtomicU32,
     _pad: AtomicU32,
     /// Monotonic nanoseconds since when this state lasts.
     pub(crate) since: AtomicU64,

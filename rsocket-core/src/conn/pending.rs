@@ -76,7 +76,7 @@ pub fn check(s: &Slot) -> Result<(), Failure> {
 }
 
 /// Whether there is one that the kernel has given away. What a bridge knows is said with the flag
-/// that it sets behind it, when all that had come is in the window.
+/// that it sets behind it, when all that had come is in the channel.
 #[inline]
 #[must_use]
 pub fn is_kernels(s: &Slot) -> bool {

@@ -98,9 +98,9 @@ pub struct Slot {
     pub cause: AtomicU32,
     /// Which arena record of the fork group, plus one; 0 for none.
     pub arena: AtomicU32,
-    /// Which window in it.
-    pub window: AtomicU32,
-    /// Which end of the window this side is: 0 connecting, 1 accepting.
+    /// Which channel in it.
+    pub channel: AtomicU32,
+    /// Which end of the channel this side is: 0 connecting, 1 accepting.
     pub side: AtomicU32,
     /// What an rsocket is to be made with.
     pub sizes: Sizes,
@@ -154,7 +154,7 @@ pub struct Slot {
     /// What `look` needs without the lock: position in the message ring, and unread bytes of the
     /// message.
     pub unread_hint: AtomicU64,
-    /// Where in the window the next bytes will probably be.
+    /// Where in the channel the next bytes will probably be.
     pub next_bytes: AtomicU64,
     /// Time stamp counter when the kernel was last asked whether the connection has ended.
     pub asked_at: AtomicU64,
@@ -240,10 +240,10 @@ impl Slot {
         Phase::from_raw(self.phase.load(Ordering::Acquire))
     }
 
-    /// Whether it has a window at all.
+    /// Whether it has a channel at all.
     #[inline]
     #[must_use]
-    pub fn has_window(&self) -> bool {
+    pub fn has_channel(&self) -> bool {
         self.arena.load(Ordering::Relaxed) != 0
     }
 
@@ -252,13 +252,13 @@ impl Slot {
     #[inline(always)]
     #[must_use]
     pub fn kind(&self) -> Kind {
-        // The window first. Acquire: pairs with the release in link::start, before which a native
+        // The channel first. Acquire: pairs with the release in link::start, before which a native
         // connection has its flags.
-        let has_window = self.arena.load(Ordering::Acquire) != 0;
-        Kind::of(self.flags.load(Ordering::Relaxed), has_window)
+        let has_channel = self.arena.load(Ordering::Acquire) != 0;
+        Kind::of(self.flags.load(Ordering::Relaxed), has_channel)
     }
 
-    /// The same without a look at the window, which tells shared memory from TCP: for callers to
+    /// The same without a look at the channel, which tells shared memory from TCP: for callers to
     /// whom both are the same, in one load. Shared memory is [`Kind::Tcp`] here.
     #[inline(always)]
     #[must_use]

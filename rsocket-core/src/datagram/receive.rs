@@ -10,7 +10,7 @@ use crate::address::SockAddr;
 use crate::config::policy;
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::copy::{CopyHint, out_of_window};
+use crate::copy::{CopyHint, out_of_shared};
 use crate::device::shm::waker;
 use crate::failure::Failure;
 use crate::host::kernel;
@@ -80,7 +80,7 @@ impl State {
                 let n = room.min(copied - done);
                 // SAFETY: the datagram lies there until it is taken, though a ring's sender may
                 // change its bytes meanwhile; the program vouched for its buffers.
-                unsafe { out_of_window(place, at.add(done), n, CopyHint::Ordinary) };
+                unsafe { out_of_shared(place, at.add(done), n, CopyHint::Ordinary) };
                 cursor.advance(n);
                 done += n;
             }

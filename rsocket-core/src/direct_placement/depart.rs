@@ -1,4 +1,4 @@
-//! A direct write at its sender's end: into the ring of the window, whatever is on its other side.
+//! A direct write at its sender's end: into the ring of the channel, whatever is on its other side.
 //!
 //! Runs under the send lock, so that direct writes and what is sent have one order. Entry point:
 //! [`into_ring`], from [`crate::socket::send`].

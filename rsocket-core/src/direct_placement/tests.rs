@@ -1,11 +1,11 @@
-//! What a hostile peer can do over shared memory: the other side of the window is driven by hand.
+//! What a hostile peer can do over shared memory: the other side of the channel is driven by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::{ANY, closing};
-use crate::bridge::port::Port;
+use crate::bridge::channel_port::ChannelPort;
 use crate::bridge::pump_tests::program;
 use crate::channel::link::Ends;
 use crate::conn::fork_group;
@@ -20,7 +20,7 @@ struct Victim {
     fd: OwnedFd,
     _tie: OwnedFd,
     id: SlotId,
-    port: Port,
+    port: ChannelPort,
     put: u64,
 }
 

@@ -2,7 +2,7 @@
 //! appear by themselves.
 //!
 //! One for a process, made with its first mapping on a connection over shared memory. It sleeps on
-//! a waker that stands in the windows of all such connections; the sender rings it, as it does any
+//! a waker that stands in the channels of all such connections; the sender rings it, as it does any
 //! thread that waits for bytes. After work it looks on for as long as any spinning thread of ours
 //! does, then sleeps. Entry points: [`watch`], [`forget`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -45,7 +45,7 @@ pub(crate) fn watch(id: SlotId) {
         }
     });
     if RUNS.swap(true, Ordering::AcqRel) {
-        // It is to put its waker into one more window, perhaps.
+        // It is to put its waker into one more channel, perhaps.
         let waker = WAKER.load(Ordering::Acquire);
         if waker != 0 {
             waker::wake(waker);
@@ -121,12 +121,12 @@ enum Found {
     Something,
 }
 
-/// Puts into place what is there, after the waker was put into the window, if there is one.
+/// Puts into place what is there, after the waker was put into the channel, if there is one.
 fn look(id: SlotId, waker: Option<WakerRef>) -> Found {
     let Some((place, s)) = Place::of(id).zip(fork_group::slot(id)) else { return Found::Nothing };
     let mut found = Found::Nothing;
     let looked = place.with_leisure(|maps| {
-        // The window stays while the connection is held, which `closing` ends under the same lock.
+        // The channel stays while the connection is held, which `closing` ends under the same lock.
         let here = if maps.held { link::ends(s) } else { None };
         let Some(here) = here else { return false };
         if let Some(waker) = waker
@@ -135,7 +135,7 @@ fn look(id: SlotId, waker: Option<WakerRef>) -> Found {
             found = Found::Crowded;
         }
         match arrive::all(s, &here, maps) {
-            // A sender may wait for room. Rung under this lock: the window must not go.
+            // A sender may wait for room. Rung under this lock: the channel must not go.
             Ok(true) => here.wake_writer(),
             Ok(false) => return false,
             Err(Nonsense) => {

@@ -335,7 +335,7 @@ fn take_over(item: &Item, known: bool) {
     let entry = if item.kind == LISTENER { Entry::Listener(id) } else { Entry::Connection(id) };
     descriptors::put(item.fd, entry);
     if let Some(s) = fork_group::slot(id)
-        && link::has_window(s)
+        && link::has_channel(s)
         && link::ends(s).is_none()
     {
         broken::break_connection(s, item.fd, Reason::Executed);

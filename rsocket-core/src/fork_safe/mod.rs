@@ -21,7 +21,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crate::attach::reach;
-use crate::bridge::{dial, loopback, own_window};
+use crate::bridge::{dial, loopback, own_channel};
 use crate::channel::{broken, link};
 use crate::config::policy;
 use crate::conn::fork_group;
@@ -369,7 +369,7 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     // How the connection ended that was dissolved is no news.
     let _ = kernel::take_error(fd);
     s.clear(flag::PEER_FIN | flag::PEER_GONE);
-    let window = (m.record.load(Ordering::Relaxed), m.window.load(Ordering::Relaxed));
+    let channel = (m.record.load(Ordering::Relaxed), m.channel.load(Ordering::Relaxed));
     let reached = m
         .door
         .get()
@@ -378,7 +378,7 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let entered = reached.and_then(|own| {
         s.bridge_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
         s.bridge.store(m.bridge.load(Ordering::Relaxed), Ordering::Release);
-        own_window::enter(id, s, window, 0)?;
+        own_channel::enter(id, s, channel, 0)?;
         // Release, inside: the bridge lets in who comes from there.
         m.tied.set(Some(own));
         Ok(())
@@ -395,7 +395,7 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
         }
         Err(e) => {
             crate::log_warn!("fork mode: a connection is lost between TCP and RDMA: {}", e);
-            link::nobody_comes(window);
+            link::nobody_comes(channel);
             broken::break_connection(s, fd, Reason::ResourceError);
         }
     }

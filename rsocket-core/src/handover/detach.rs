@@ -1,9 +1,9 @@
 //! Back to TCP (`life-of-a-connection §5`).
 //!
-//! A fallback is one-sided. For the bytes it sends, a side marks "the window ends at M, the rest is
-//! TCP". For the bytes it receives, it asks the peer to set that mark at its next call, and reads
-//! up to it: what is in the channel is never lost, whatever becomes of the peer. Only where the
-//! next reader knows nothing of this library does it say how many bytes it took; the peer then
+//! A fallback is one-sided. For the bytes it sends, a side marks "the channel ends at M, the rest
+//! is TCP". For the bytes it receives, it asks the peer to set that mark at its next call, and
+//! reads up to it: what is in the channel is never lost, whatever becomes of the peer. Only where
+//! the next reader knows nothing of this library does it say how many bytes it took; the peer then
 //! sends what is unread by TCP, and everything after it too ([`Scope`]).
 
 use core::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ pub enum Scope {
 pub fn refuse(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     match s.kind() {
         Kind::RdmaBesideTcp => leave_bridge(s, fd, reason),
-        Kind::NativeRdma => leave_window(id, s, fd, reason, scope),
+        Kind::NativeRdma => leave_channel(id, s, fd, reason, scope),
         Kind::Tcp | Kind::SharedMemory | Kind::RdmaListener | Kind::Datagram => {
             leave_peer(id, s, fd, reason, scope);
         }
@@ -79,7 +79,7 @@ fn leave_peer(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     give_residual_away(id, s, fd, reason);
     ends.wake_reader();
     ends.wake_writer();
-    // Other threads and siblings sleep until the window has something for them: from here on it is
+    // Other threads and siblings sleep until the channel has something for them: from here on it is
     // TCP that has.
     ends.wake_own();
     crate::conn::listeners::mode_changed(id);
@@ -113,7 +113,7 @@ fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
             receives()
                 && link::ends(s).is_some_and(|ends| handover_state::is_undecided(&ends.incoming))
         }
-        Scope::Stranger => receives() && link::has_window(s),
+        Scope::Stranger => receives() && link::has_channel(s),
     }
 }
 
@@ -138,7 +138,7 @@ fn leave_bridge(s: &Slot, fd: RawFd, reason: Reason) {
 /// Without a TCP connection to the peer there is still the loopback connection to the bridge, which
 /// carries on what the program sends by it, and brings what comes to a reader who has only the
 /// kernel. Otherwise what is received stays on the device.
-fn leave_window(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
+fn leave_channel(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     let sends = s.send_mode() == SendMode::Device;
     let receives = scope == Scope::Stranger && s.receive_mode() == ReceiveMode::Device;
     let Some(ends) = link::ends(s).filter(|_| sends || receives) else { return };
@@ -230,13 +230,13 @@ fn return_incoming(s: &Slot, fd: RawFd, ends: &Ends, reason: Reason) -> Option<u
     }
 }
 
-/// What becomes of the window's unread bytes.
+/// What becomes of the channel's unread bytes.
 enum Back {
     /// There are none.
     Nothing,
     /// The peer sends so many by TCP.
     Bytes(usize),
-    /// TCP cannot carry them any more. They stay in the window, where our own calls still find
+    /// TCP cannot carry them any more. They stay in the channel, where our own calls still find
     /// them, but nobody else's.
     Lost,
 }
@@ -246,7 +246,7 @@ enum Back {
 fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back {
     let (s, ends) = (guard.s, guard.ends);
     let mut state = *guard.view();
-    let unread = unread::in_window(&state, ends);
+    let unread = unread::in_channel(&state, ends);
     // The sender has shut down, or is gone: its FIN ends what TCP can carry.
     let fin = || matches!(counters::fin_received(fd), Ok(true) | Err(Failure::NotConnected));
     let returned = handover_state::end(&ends.incoming).is_some();
@@ -263,7 +263,7 @@ fn ask_back(guard: &mut guard::RecvGuard<'_>, fd: RawFd, reason: Reason) -> Back
         kernel::acknowledge_at_once(fd);
         // Pairs with the fence in say_shutdown.
         core::sync::atomic::fence(Ordering::SeqCst);
-        let unread = unread::in_window(&state, ends);
+        let unread = unread::in_channel(&state, ends);
         return match unread {
             0 => Back::Nothing,
             _ if over(&state, ends) => Back::Lost,

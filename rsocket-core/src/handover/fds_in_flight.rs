@@ -86,7 +86,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
 fn hold_still(s: &Slot) -> bool {
     let Some(s) = PairingGuard::take(s) else { return false };
     let still = match s.phase() {
-        Phase::Young | Phase::Unconnected => !link::has_window(&s),
+        Phase::Young | Phase::Unconnected => !link::has_channel(&s),
         // Where TCP is excluded no stranger could do anything with it, nor where RDMA's manager has
         // connected it. It may have met its peer beside TCP since the caller looked.
         Phase::Paired => match s.kind() {

@@ -16,7 +16,7 @@ use crate::host::tuple;
 /// still keeps is an orphan: no inode.
 pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     if s.kind_by_flags() == Kind::RdmaBesideTcp && !s.has(flag::LOST) {
-        // Its bridge says so in the window, behind all that is still on its way.
+        // Its bridge says so in the channel, behind all that is still on its way.
         return link::ends(s).is_some_and(|e| handover_state::receiver_closed(&e.outgoing));
     }
     if revents & (libc::POLLHUP | libc::POLLERR) != 0 {

@@ -34,19 +34,19 @@ pub fn sent_tcp(s: &Slot, n: usize) {
     add(live_segment::record(s), record::TCP_OUT, &s.tcp_out, n);
 }
 
-/// What was read out of the window, by a caller that has looked for the record already.
+/// What was read out of the channel, by a caller that has looked for the record already.
 #[inline]
 pub fn received_shm(s: &Slot, shown: Option<&Record>, n: usize) {
     add(shown, record::DEVICE_IN, &s.shm_in, n);
 }
 
-/// What was put into the window; as [`received_shm`].
+/// What was put into the channel; as [`received_shm`].
 #[inline]
 pub fn sent_shm(s: &Slot, shown: Option<&Record>, n: usize) {
     add(shown, record::DEVICE_OUT, &s.shm_out, n);
 }
 
-/// Bytes that went out and came in beyond the window, as far as they were counted and not added up
+/// Bytes that went out and came in beyond the channel, as far as they were counted and not added up
 /// yet.
 pub fn beyond(s: &Slot) -> [u64; 2] {
     let shown = |number| live_segment::record(s).map_or(0, |r| r.count(number));

@@ -75,8 +75,8 @@ fn path(s: &Slot) -> Option<u32> {
         return None;
     }
     let bridge = s.bridge.load(Ordering::Acquire).checked_sub(1).and_then(table::find)?;
-    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.window.load(Ordering::Relaxed));
-    bridge.with(|c| c.as_mut().filter(|c| c.window() == own)?.segment()).flatten()
+    let own = (s.arena.load(Ordering::Relaxed).wrapping_sub(1), s.channel.load(Ordering::Relaxed));
+    bridge.with(|c| c.as_mut().filter(|c| c.channel() == own)?.segment()).flatten()
 }
 
 fn put(info: &mut [u8], at: usize, bytes: &[u8]) {

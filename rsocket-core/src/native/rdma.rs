@@ -15,7 +15,7 @@ use crate::address::SockAddr;
 use crate::attach::reach;
 use crate::bridge::connection::{Connection, Options, Shape};
 use crate::bridge::guests::{self, Guest};
-use crate::bridge::own_window;
+use crate::bridge::own_channel;
 use crate::bridge::setup::Caller;
 use crate::bridge::table::{self, Bridge};
 use crate::bridge::{self, ends, loopback, news, service, serving, silent};
@@ -310,18 +310,18 @@ fn begin_anew(s: &Slot, fd: RawFd) {
 
 /// The socket has no connection, nor an attempt at one; if it has a name it keeps that.
 fn disconnect(s: &Slot, fd: RawFd) {
-    if link::has_window(s) {
+    if link::has_channel(s) {
         link::release(s);
     }
     s.clear(
         flag::BRIDGED
             | flag::PENDING
             | flag::UNREACHED
-            | flag::WINDOW_DONE
+            | flag::CHANNEL_DONE
             | flag::PEER_FIN
             | flag::PEER_GONE,
     );
-    own_window::leave_window(s);
+    own_channel::leave_channel(s);
     loopback::untie(fd);
 }
 
@@ -351,7 +351,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         }
         e
     };
-    let (claim, port) = own_window::window().map_err(undo)?;
+    let (claim, port) = own_channel::channel().map_err(undo)?;
     let end = match ends::made(|| loopback::tie(fd)) {
         Ok(end) => end,
         Err(e) => {
@@ -360,8 +360,8 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         }
     };
     // In one step: whoever sees that it is bridged sees too that nothing is ready yet.
-    let place = (claim.record, claim.window);
-    if let Err(e) = own_window::enter_new(id, s, place, flag::PENDING | flag::CONNECTING) {
+    let place = (claim.record, claim.channel);
+    if let Err(e) = own_channel::enter_new(id, s, place, flag::PENDING | flag::CONNECTING) {
         port.close();
         ends::close(end);
         disconnect(s, fd);
@@ -374,7 +374,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
         Ok(cm) => {
             s.sizes.queues_have(MIN_QUEUE);
             let (key, shape) = (bridge.key(), shape(s));
-            let caller = Caller { key, id: cm, to: *to, shape, window: (claim, port) };
+            let caller = Caller { key, id: cm, to: *to, shape, channel: (claim, port) };
             *place = Some(Connection::dial(caller, (id, s), end));
             Ok(())
         }
@@ -405,7 +405,7 @@ pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     seated
 }
 
-/// Gives the connection its slot, and its side of the window.
+/// Gives the connection its slot, and its side of the channel.
 fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     let id = fork_group::take(life::kind(), fd)?;
     let s = fork_group::slot(id)?;
@@ -416,7 +416,7 @@ fn seat(guest: &Guest, from: &SocketAddr, fd: RawFd) -> Option<(SlotId, Option<S
     }
     s.bridge_pid.store(guest.pid, Ordering::Relaxed);
     s.bridge.store(guest.bridge + 1, Ordering::Release);
-    if own_window::enter_new(id, s, (guest.record, guest.window), 0).is_err() {
+    if own_channel::enter_new(id, s, (guest.record, guest.channel), 0).is_err() {
         fork_group::give_back(id);
         return None;
     }

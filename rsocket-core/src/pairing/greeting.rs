@@ -455,10 +455,10 @@ fn answer_over(
     let (process, identity) = introduction(fd)?;
     let claim = arenas::claim(&peer(channel, hello.process)).inspect_err(|_| reached.give_up())?;
     reached.note(claim.record, hello.waker);
-    link::start(id, s, (claim.record, claim.window), 0, Beyond::Peer)?;
+    link::start(id, s, (claim.record, claim.channel), 0, Beyond::Peer)?;
     let (waker, event) = waker::front::offered();
     let in_directory = evidence::is_in_directory(channel);
-    let hello_ack = HelloAck::new(process, claim.id, claim.window, identity, true)
+    let hello_ack = HelloAck::new(process, claim.id, claim.channel, identity, true)
         .with_waker(waker)
         .with_envoy(in_directory);
     let arena: BorrowedFd<'_> = sys::borrow(claim.fd);
@@ -529,10 +529,10 @@ fn finish_over(
     let arena = mail.take(0);
     let reached = reach(hello_ack.waker, hello_ack.has_envoy(), &mut mail, 1)?;
     let record =
-        arenas::open(&peer(channel, hello_ack.process), hello_ack.arena, arena, hello_ack.window)
+        arenas::open(&peer(channel, hello_ack.process), hello_ack.arena, arena, hello_ack.channel)
             .inspect_err(|_| reached.give_up())?;
     reached.note(record, hello_ack.waker);
-    link::start(id, s, (record, hello_ack.window), 1, Beyond::Peer)?;
+    link::start(id, s, (record, hello_ack.channel), 1, Beyond::Peer)?;
     close_pairing_fd(s);
     enter(s, PhaseEvent::HelloAckRead)?;
     stats::add(Counter::WelcomesTaken, 1);

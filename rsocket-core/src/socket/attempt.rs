@@ -56,7 +56,7 @@ pub(super) fn attempt(
     if s.receive_mode().is_kernel() {
         return on_tcp(call, to);
     }
-    let Some(ends) = link::ends(s) else { return windowless(call, deadline) };
+    let Some(ends) = link::ends(s) else { return without_channel(call, deadline) };
     if s.has(flag::BRIDGED) && !hints::data_waiting(s, &ends) {
         if bypass::may_receive(s, flags) {
             bridge::bypass::give_way(s);
@@ -98,7 +98,7 @@ fn unconnected(s: &Slot) -> Result<Got, Failure> {
 /// TCP has this direction, which takes no lock.
 fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Failure> {
     let Call { s, fd, flags, .. } = *call;
-    if !s.has(flag::STRICT) || link::has_window(s) {
+    if !s.has(flag::STRICT) || link::has_channel(s) {
         return by_kernel(s, fd, to, flags);
     }
     verdict::noticed(s, fd);
@@ -110,11 +110,11 @@ fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Failure> {
     }
 }
 
-/// A direction that is not TCP's has no window: one that may not use TCP waits for it, another one
+/// A direction that is not TCP's has no channel: one that may not use TCP waits for it, another one
 /// was closed just now, or is broken.
-fn windowless(call: &Call<'_>, deadline: &CallDeadline) -> Result<Got, Failure> {
+fn without_channel(call: &Call<'_>, deadline: &CallDeadline) -> Result<Got, Failure> {
     let s = call.s;
-    if s.has(flag::STRICT) && !link::has_window(s) {
+    if s.has(flag::STRICT) && !link::has_channel(s) {
         return Ok(Got::Nothing);
     }
     deadline.may_go_on(s)?;
@@ -235,7 +235,7 @@ fn up_to_the_switch(
     if !take_messages(&mut taking, to, copying(s, flags), placer(call, ends)) {
         return Err(broken(s, fd, "a message breaks the protocol"));
     }
-    // The sender may have gone back already: then TCP has more behind the window's last byte.
+    // The sender may have gone back already: then TCP has more behind the channel's last byte.
     let over = is_over(taking.commit(), ends);
     follow_up(guard, to.done() - from_tcp);
     let behind = if to.left() > 0 && over { behind_the_end(s, fd, to, flags) } else { 0 };
@@ -287,7 +287,7 @@ fn tcps_share(
     }
 }
 
-/// What most looks find out without more: bytes that came past the window, or nothing.
+/// What most looks find out without more: bytes that came past the channel, or nothing.
 #[inline(always)]
 fn at_a_glance(guard: &RecvGuard<'_>, call: &Call<'_>, to: &mut Cursor<'_>) -> Option<Got> {
     let (s, flags) = (guard.s, call.flags);
@@ -391,7 +391,7 @@ fn fails_later(s: &Slot, fd: RawFd) -> bool {
 
 enum Silence {
     Nothing,
-    /// The connection has ended: what is in the window now is all there will be.
+    /// The connection has ended: what is in the channel now is all there will be.
     LookAgain,
     /// The sender went back to TCP: the direction is to follow.
     Left,

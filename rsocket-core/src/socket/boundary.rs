@@ -1,4 +1,4 @@
-//! Calls that receive across a boundary between TCP and the window: a program sees one stream, and
+//! Calls that receive across a boundary between TCP and the channel: a program sees one stream, and
 //! gets from one call all that is there.
 //!
 //! Must not know how a boundary came to be. Entry points, for who holds the receive lock:
@@ -20,13 +20,13 @@ use crate::host::{counters, kernel};
 use crate::sys;
 use crate::sys::vectors::Cursor;
 
-/// Whether the sender has gone back to TCP, and the window has no more than `state` has taken.
+/// Whether the sender has gone back to TCP, and the channel has no more than `state` has taken.
 pub(super) fn is_over(state: &RecvState, ends: &Ends) -> bool {
     handover_state::end(&ends.incoming) == Some(state.total())
         && ends.incoming.poll_data(state.data_position).is_none()
 }
 
-/// What TCP has behind the window's last byte belongs to the same call. An end or an error is the
+/// What TCP has behind the channel's last byte belongs to the same call. An end or an error is the
 /// next one's.
 pub(super) fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i32) -> usize {
     if !counters::in_queue(fd).is_ok_and(|n| n > 0) {
@@ -38,7 +38,7 @@ pub(super) fn behind_the_end(s: &Slot, fd: RawFd, to: &mut Cursor<'_>, flags: i3
     }
 }
 
-/// TCP's last bytes before the switch offset were peeked at: what the window has follows them.
+/// TCP's last bytes before the switch offset were peeked at: what the channel has follows them.
 /// Nothing of it is taken.
 pub(super) fn peek_behind_the_switch(
     guard: &mut RecvGuard<'_>,

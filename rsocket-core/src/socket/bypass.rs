@@ -1,8 +1,8 @@
-//! Sending and receiving past the window, where a bridge of this process is beyond it
+//! Sending and receiving past the channel, where a bridge of this process is beyond it
 //! ([`crate::bridge::bypass`]).
 //!
 //! Here is what the socket layer has to say to that: the connection is in the middle of its life,
-//! the lock of the direction is held, and the window has nothing that comes first. Whatever is
+//! the lock of the direction is held, and the channel has nothing that comes first. Whatever is
 //! otherwise is for [`super::send`] and [`super::receive`], which go on where this has stopped.
 //! Must not know queue pairs. Entry points: [`send`], [`send_on`], [`send_at_once`] and [`first`]
 //! before the ordinary way; [`receive`] in it; [`take`] for a thread that waits.
@@ -30,14 +30,14 @@ use crate::sys::vectors::Cursor;
 use crate::waiting::call_deadline::CallDeadline;
 use crate::waiting::{close_while_blocked, sleep};
 
-/// With any of these set the bytes go by the window, or nowhere.
+/// With any of these set the bytes go by the channel, or nowhere.
 const OTHERWISE: u32 = flag::UNCOMMON & !flag::BRIDGED | flag::TCP_ANCHORED;
 
 /// How long a sender sleeps before it looks again, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;
 
-/// Naps without news after which it uses the window: a peer that does not read is given that time
-/// once, and then the window is filled as TCP's buffers would be.
+/// Naps without news after which it uses the channel: a peer that does not read is given that time
+/// once, and then the channel is filled as TCP's buffers would be.
 const SOON: u32 = 4;
 
 /// Whether the connection is in the middle of its life over a bridge.
@@ -64,7 +64,7 @@ pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
 }
 
 /// Goes on where [`send`] has stopped for want of room, in a call that may sleep on the only CPU:
-/// waits for the device, as long as it has some soon. What ran ahead by the window would be copied
+/// waits for the device, as long as it has some soon. What ran ahead by the channel would be copied
 /// once more, and whoever takes it from there waits for this CPU. The rest is for the ordinary way,
 /// as are all errors: what ends a wait here ends it there.
 pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, deadline: &mut CallDeadline) {
@@ -169,7 +169,7 @@ fn sent(s: &Slot, born: u32, post: impl FnOnce(&SendGuard<'_>) -> usize) -> usiz
     n
 }
 
-/// Receives what the device has brought; how many bytes. The caller has found the window empty
+/// Receives what the device has brought; how many bytes. The caller has found the channel empty
 /// and nothing to be done about it (`receive::quiet`), which is so no more after 0.
 pub(super) fn receive(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
     brought(guard, to)
@@ -192,7 +192,7 @@ fn brought(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
 pub(super) enum Looked {
     /// So many bytes, at least one.
     Bytes(usize),
-    /// Nothing; and the window has nothing, and nothing is to be done about it.
+    /// Nothing; and the channel has nothing, and nothing is to be done about it.
     Nothing,
     /// The ordinary way is to look.
     Otherwise,
@@ -206,10 +206,10 @@ pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: b
     if !may_receive(s, flags) || asking::kernel_was_heard(s) {
         return Looked::Otherwise;
     }
-    past_the_window(s, to, flags, born, new)
+    past_the_channel(s, to, flags, born, new)
 }
 
-fn past_the_window(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
+fn past_the_channel(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
     let gives_way = new && wait::gives_way(s, flags);
     if gives_way && bridge::bypass::is_too_soon(s) {
         return Looked::Nothing;
@@ -245,7 +245,7 @@ fn look(guard: &RecvGuard<'_>, to: &mut Cursor<'_>, flags: i32, born: u32) -> Lo
     }
 }
 
-/// A look at the connection by a thread that waits to receive, before it looks at the window: true
+/// A look at the connection by a thread that waits to receive, before it looks at the channel: true
 /// when bytes came straight. The thread was called when the slot was `born`: another connection's
 /// bytes are not for it.
 #[inline]

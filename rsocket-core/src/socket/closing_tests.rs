@@ -24,14 +24,14 @@ use crate::waiting::call_deadline::CallDeadline;
 /// Until the closing thread waits for the lock.
 fn until_closing(s: &super::Slot) {
     let end = Instant::now() + Duration::from_secs(5);
-    while link::has_window(s) && Instant::now() < end {
+    while link::has_channel(s) && Instant::now() < end {
         std::thread::yield_now();
     }
     std::thread::sleep(Duration::from_millis(20));
 }
 
 #[test]
-fn a_window_is_free_when_nobody_is_inside() {
+fn a_channel_is_free_when_nobody_is_inside() {
     for sending in [true, false] {
         let (fd, _tie, id, _port) = program();
         let number = fd.as_raw_fd();
@@ -58,16 +58,16 @@ fn a_window_is_free_when_nobody_is_inside() {
             assert_eq!(
                 too_early,
                 (false, false),
-                "the peer may give the window to another connection"
+                "the peer may give the channel to another connection"
             );
         });
         assert_eq!(closed(), (true, true));
-        // Who found the window before comes too late.
+        // Who found the channel before comes too late.
         assert!(SendGuard::take(s, &ends).is_none() && RecvGuard::take(s, &ends).is_none());
     }
 }
 
-/// It fails as on a closed descriptor. That its window is gone is no inconsistency: whatever has
+/// It fails as on a closed descriptor. That its channel is gone is no inconsistency: whatever has
 /// the slot, or the number, by now is left alone.
 #[test]
 fn a_call_that_was_awake_at_the_close_fails() {
@@ -104,7 +104,7 @@ fn a_call_that_was_awake_at_the_close_fails() {
 }
 
 /// A broken connection says so first, as in TCP: only who goes on sending hears of a broken pipe,
-/// which is a signal that kills. The window is closed before the kernel knows anything; it takes
+/// which is a signal that kills. The channel is closed before the kernel knows anything; it takes
 /// one send, as TCP does after a close, but not of an rsocket.
 #[test]
 fn a_reset_is_said_before_a_broken_pipe() {

@@ -1,5 +1,5 @@
 //! `sendfile` on a connection that is on its device: the file's bytes are read straight into the
-//! peer's window, which saves a copy of all of them.
+//! peer's channel, which saves a copy of all of them.
 //!
 //! It happens under the send lock, so the file is only asked for what is in memory already
 //! (`RWF_NOWAIT`, preadv2(2)). What is not, and files that cannot say, are the caller's, who reads
@@ -37,7 +37,7 @@ pub(super) enum Step {
     Sent(usize),
     /// The file has no more.
     End,
-    /// The window is full.
+    /// The channel is full.
     Full,
     /// The caller must go on in the ordinary way.
     Ordinary,
@@ -115,7 +115,7 @@ fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     step
 }
 
-/// Has one message read into the window and publishes it. `read` says how many bytes it put there,
+/// Has one message read into the channel and publishes it. `read` says how many bytes it put there,
 /// 0 at the end, and `None` where the caller has to go on in another way.
 pub(super) fn fill(
     guard: &mut SendGuard<'_>,
@@ -149,7 +149,7 @@ pub(super) fn fill(
 /// How many of `len` bytes the file had in memory, which are in their place now; `None` if that
 /// cannot be said without waiting.
 fn read(to: *mut u8, len: usize, file: RawFd, at: u64) -> Option<usize> {
-    // SAFETY: the window has `len` bytes at `to` (Reservation::fill_by), which are the sender's to
+    // SAFETY: the channel has `len` bytes at `to` (Reservation::fill_by), which are the sender's to
     // write until it publishes them. The call is no cancellation point, and does not wait.
     let call = || unsafe { nowait::read_at(file, at, to, len) };
     // That the file cannot say is no error of the program's call.

@@ -1,9 +1,9 @@
 //! A call that looks at more than one carrier has: TCP's bytes before the switch offset, the
-//! window's, and TCP's again behind the window's last one.
+//! channel's, and TCP's again behind the channel's last one.
 //!
 //! It takes nothing, so each look begins with the first byte again, and unread bytes of TCP's hide
 //! from poll(2) what comes behind them. Must not know who looks, or how long. Entry points:
-//! [`behind_the_window`], [`is_over`], [`nap`].
+//! [`behind_the_channel`], [`is_over`], [`nap`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 
 use super::switch_offset::{all_here, bytes_ahead};
 use crate::channel::guard::RecvGuard;
-use crate::channel::unread::{in_window, no_more_fits};
+use crate::channel::unread::{in_channel, no_more_fits};
 use crate::channel::{handover_state, link};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, flag};
@@ -22,13 +22,13 @@ use crate::sys::{self, sandbox};
 /// How soon a sleeper looks again whom nobody wakes for what it waits for, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
-/// Continues a look that has found TCP's bytes before the switch offset, and the window's, with
-/// what TCP has behind the window's last byte: the sender has gone back already. `to` are all the
+/// Continues a look that has found TCP's bytes before the switch offset, and the channel's, with
+/// what TCP has behind the channel's last byte: the sender has gone back already. `to` are all the
 /// buffers, of which the cursor has used up what was found.
 ///
 /// Stays a function: its lists are no part of the frame of every receive.
 #[inline(never)]
-pub(super) fn behind_the_window(
+pub(super) fn behind_the_channel(
     s: &Slot,
     fd: RawFd,
     to: &[libc::iovec],
@@ -49,13 +49,13 @@ pub(super) fn behind_the_window(
     }
 }
 
-/// How many bytes TCP has before the switch offset, if they and the window's last ones are the
+/// How many bytes TCP has before the switch offset, if they and the channel's last ones are the
 /// `found`.
 fn ahead_of_all(guard: &RecvGuard<'_>, fd: RawFd, found: usize) -> Option<usize> {
     let (s, ends, state) = (guard.s, guard.ends, guard.view());
     let switch_offset = handover_state::switch_offset(&ends.incoming)
         .filter(|_| s.receive_mode() == ReceiveMode::Acknowledged)?;
-    let here = in_window(state, ends);
+    let here = in_channel(state, ends);
     let all = handover_state::end(&ends.incoming) == Some(state.total().wrapping_add(here as u64));
     let ahead = bytes_ahead(fd, ends, switch_offset).ok()??;
     (all && ahead.checked_add(here) == Some(found)).then_some(ahead)
@@ -128,7 +128,7 @@ pub(super) fn nap(s: &Slot, peeks: bool) -> Option<u64> {
         ReceiveMode::Device => {
             link::ends(s).is_some_and(|ends| handover_state::end(&ends.incoming).is_some())
         }
-        // Where TCP is not used, what is waited for is the window.
+        // Where TCP is not used, what is waited for is the channel.
         ReceiveMode::Kernel => !s.has(flag::STRICT),
         ReceiveMode::Asked | ReceiveMode::Acknowledged | ReceiveMode::Returned => true,
     };

@@ -19,7 +19,7 @@ use crate::host::{counters, tcp_state as tcp};
 /// The connection, if the kernel's word about its end counts for it. Between hosts FIN overtakes
 /// what is on its way.
 fn attached(id: SlotId) -> Option<&'static Slot> {
-    fork_group::slot(id).filter(|s| link::has_window(s) && !s.has(flag::BRIDGED | flag::DATAGRAM))
+    fork_group::slot(id).filter(|s| link::has_channel(s) && !s.has(flag::BRIDGED | flag::DATAGRAM))
 }
 
 /// The program was told the state of the TCP connection (`tcpi_state`).

@@ -12,7 +12,7 @@ use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, flag};
 
-/// Whether the window has something for the receiver.
+/// Whether the channel has something for the receiver.
 #[inline]
 pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
     // Acquire: pairs with the release in room::publish.

@@ -237,17 +237,17 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     pairing::ended(s);
     crate::tap::over(id, s);
     bridge::native_rdma::closing(id, s, fd);
-    let window = take_leave(id, s, fd);
+    let channel = take_leave(id, s, fd);
     pairing::forget(s);
     fork_safe::forget(s);
     // Calls that go on find that it is not theirs.
     s.generation.fetch_add(1, Ordering::AcqRel);
     // Threads that are inside with the locks finish first; those that sleep are found by their
-    // pins. Only then may the window be another connection's, in which they would write otherwise.
+    // pins. Only then may the channel be another connection's, in which they would write otherwise.
     s.receive.wait_for_holder();
     s.send.wait_for_holder();
-    if let Some(window) = window {
-        window.close();
+    if let Some(channel) = channel {
+        channel.close();
     }
     conn_counters::flush(s);
     crate::live_segment::leave(s);
@@ -260,9 +260,9 @@ fn end(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-/// The peer hears of the end, by TCP or by the window, which this side then has no more.
+/// The peer hears of the end, by TCP or by the channel, which this side then has no more.
 fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
-    if link::has_window(s) {
+    if link::has_channel(s) {
         residual::residual_or_reset(id, s, fd);
         if unread_at_close(s) {
             // The kernel resets a connection that is closed with unread bytes, and so do we. A
@@ -299,7 +299,7 @@ fn unread_at_close(s: &Slot) -> bool {
     }
     let Some(ends) = link::ends(s) else { return false };
     bridge::deferred::out_of(s);
-    RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_window(guard.view(), &ends) > 0)
+    RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_channel(guard.view(), &ends) > 0)
 }
 
 /// pthread_atfork, before: the child is entered as an owner.
@@ -347,7 +347,7 @@ pub fn leaving() {
         if !fork_group::shared(id) {
             pairing::ended(s);
         }
-        if link::has_window(s) && !s.has(flag::RESIDUAL_SENT) {
+        if link::has_channel(s) && !s.has(flag::RESIDUAL_SENT) {
             let fd = fork_group::descriptor(id);
             // Siblings go on with what is left.
             if fork_group::shared(id) {

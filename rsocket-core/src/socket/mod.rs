@@ -124,10 +124,10 @@ pub fn on_device(id: SlotId) -> bool {
     })
 }
 
-/// Whether it has a window in memory that it shares with the peer itself.
+/// Whether it has a channel in memory that it shares with the peer itself.
 #[must_use]
 pub fn on_shared_memory(id: SlotId) -> bool {
-    slot(id).is_some_and(|s| link::has_window(s) && !s.has(flag::BRIDGED | flag::BROKEN))
+    slot(id).is_some_and(|s| link::has_channel(s) && !s.has(flag::BRIDGED | flag::BROKEN))
 }
 
 /// Before a call that receives. `Kernel`: let libc do it and call [`leave_receive`] after it.
@@ -432,7 +432,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
     // First, so that a bridge that is told of the other direction knows.
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         // Behind FIN an error is news for senders alone ([`boundary::own_end`]).
-        if link::has_window(s) && !s.has(flag::BRIDGED) && counters::fin_received(fd) == Ok(true) {
+        if link::has_channel(s) && !s.has(flag::BRIDGED) && counters::fin_received(fd) == Ok(true) {
             s.set(flag::ENDED);
         }
         s.set(flag::READ_SHUT);
@@ -445,7 +445,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         }
     }
     if (how == libc::SHUT_WR || how == libc::SHUT_RDWR) && !was_reset(s, fd) {
-        if link::has_window(s) && !s.has(flag::TCP_ANCHORED) {
+        if link::has_channel(s) && !s.has(flag::TCP_ANCHORED) {
             meeting::say_shutdown(id, s, fd);
         }
         s.set(flag::WRITE_SHUT);
@@ -462,7 +462,7 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
 /// Whether the kernel will refuse a shutdown, since the TCP connection was reset: then the peer is
 /// told of no end.
 fn was_reset(s: &Slot, fd: RawFd) -> bool {
-    !s.has(flag::BRIDGED) && link::has_window(s) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
+    !s.has(flag::BRIDGED) && link::has_channel(s) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
 }
 
 /// After the real shutdown: once both directions are shut nobody takes what still comes, and who
@@ -470,7 +470,7 @@ fn was_reset(s: &Slot, fd: RawFd) -> bool {
 /// reset, and not before.
 pub fn has_shut(id: SlotId) {
     let Some(s) = slot(id).filter(|s| s.takes_nothing()) else { return };
-    // Pairs with the one in channel::switch: either it finds both flags, or we find the window.
+    // Pairs with the one in channel::switch: either it finds both flags, or we find the channel.
     fence(Ordering::SeqCst);
     if let Some(ends) = link::ends(s) {
         handover_state::stop_reading(&ends.incoming);
@@ -537,8 +537,8 @@ pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     }
     give_away(id, fd, reason);
     let kernels = s.receive_mode().is_kernel() && s.send_mode().is_kernel();
-    let owed = link::has_window(s) && send::residual_is_due(s);
+    let owed = link::has_channel(s) && send::residual_is_due(s);
     // One that never attached and may not use TCP goes on to say so.
-    let never = s.has(flag::STRICT) && !link::has_window(s) && s.phase() != Phase::Unconnected;
+    let never = s.has(flag::STRICT) && !link::has_channel(s) && s.phase() != Phase::Unconnected;
     kernels && !owed && !never && !s.has(flag::BROKEN)
 }

@@ -66,7 +66,7 @@ fn until_enough(
             Ok(Got::Nothing) if s.is_settled() => wait::more(&call, seen, deadline)?,
             Ok(Got::Nothing) => wait::readable(&call, deadline, |_| bridge::bring(s))?,
             Ok(Got::Bytes(_)) => {
-                gather::behind_the_window(s, call.fd, to, &mut cursor, flags);
+                gather::behind_the_channel(s, call.fd, to, &mut cursor, flags);
                 let done = cursor.done();
                 if done >= target || last || to.len() >= Rest::MOST {
                     return Ok(done);

@@ -1,6 +1,6 @@
 //! Whether there is still somebody to read what is sent.
 //!
-//! A peer that closes says so in the window. One that is killed, or leaves without closing, says
+//! A peer that closes says so in the channel. One that is killed, or leaves without closing, says
 //! nothing there: the kernel closes its socket for it, and all that TCP shows is FIN, as of a peer
 //! that sends no more and goes on reading. So a sender looks at TCP now and then, whether it finds
 //! room or waits for some, and after FIN asks the kernel whether anybody holds the other end. Of a
@@ -43,7 +43,7 @@ pub(super) fn heard_fin(s: &Slot) {
     }
 }
 
-/// Whether what goes into the window has no reader any more, as is found out if that was not done
+/// Whether what goes into the channel has no reader any more, as is found out if that was not done
 /// lately. From then on [`flag::PEER_GONE`] says so.
 pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
     if s.has(flag::PEER_GONE) {
@@ -65,7 +65,7 @@ pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
     gone
 }
 
-/// Whether the window has no room: what there is news of may mean some.
+/// Whether the channel has no room: what there is news of may mean some.
 pub(super) fn is_full(s: &Slot) -> bool {
     link::ends(s).is_some_and(|ends| !hints::room_waiting(s, &ends))
 }

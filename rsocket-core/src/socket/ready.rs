@@ -35,7 +35,7 @@ fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     s.receive_mode() == ReceiveMode::Returned
 }
 
-/// Whether the window has or had the end of the stream.
+/// Whether the channel has or had the end of the stream.
 #[must_use]
 pub fn is_over(s: &Slot) -> bool {
     s.has(flag::ENDED)
@@ -112,7 +112,7 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         hand_over(id, s, fd, e);
     }
     let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
-    // Whoever set the modes gave it the window before: another thread may have done both since.
+    // Whoever set the modes gave it the channel before: another thread may have done both since.
     let ends = ends.or_else(|| link::ends(s));
     let mut look = Look::default();
     if pending::is_kernels(s) {
@@ -208,12 +208,12 @@ fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     look
 }
 
-/// What there is to receive while TCP has the next bytes and the window those behind them.
+/// What there is to receive while TCP has the next bytes and the channel those behind them.
 fn before_the_switch(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     let mut look = Look::default();
     let bridge_says = s.has(flag::FIN_FIRST) && ends.is_some();
     if !bridge_says {
-        // Before the switch offset the kernel knows, even if the window has its first bytes
+        // Before the switch offset the kernel knows, even if the channel has its first bytes
         // already.
         look.ask |= Events::IN;
     }

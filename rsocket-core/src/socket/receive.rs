@@ -113,7 +113,7 @@ fn ended(s: &Slot, deadline: &CallDeadline) -> Result<usize, Failure> {
     if deadline.gone(s) { Err(Failure::BadDescriptor) } else { Ok(0) }
 }
 
-/// One look, of a call that is `new` or has waited: past the window first, then an attempt.
+/// One look, of a call that is `new` or has waited: past the channel first, then an attempt.
 #[inline(always)]
 fn look(
     call: &Call<'_>,
@@ -130,7 +130,7 @@ fn look(
 }
 
 /// Waits for anything, or for something that had not come when so much was `seen`. What comes past
-/// the window meanwhile is taken.
+/// the channel meanwhile is taken.
 #[inline(always)]
 fn wait_for_more(
     call: &Call<'_>,

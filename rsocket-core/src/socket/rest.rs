@@ -1,4 +1,4 @@
-//! `SO_RCVLOWAT` across a boundary: what is unread in the window is too little, and what follows
+//! `SO_RCVLOWAT` across a boundary: what is unread in the channel is too little, and what follows
 //! it comes by TCP; or what comes before it is still there.
 //!
 //! Only the sum of both says whether the socket is readable, and nobody is told when it is enough:
@@ -41,8 +41,8 @@ fn is_ahead(s: &Slot, ends: &Ends) -> bool {
         && handover_state::switch_offset(&ends.incoming).is_some()
 }
 
-/// Before the switch: whether TCP's bytes and the window's, which follow them, are together as many
-/// as the program wants at once. Without a descriptor nobody can say, and then they are not.
+/// Before the switch: whether TCP's bytes and the channel's, which follow them, are together as
+/// many as the program wants at once. Without a descriptor nobody can say, and then they are not.
 pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || !is_ahead(s, ends) {
         return false;
@@ -52,17 +52,17 @@ pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     {
         return false;
     }
-    let Some(here) = unread::in_window_now(s, ends) else { return false };
+    let Some(here) = unread::in_channel_now(s, ends) else { return false };
     let in_tcp = counters::in_queue(fd).map_or(0, |n| n as usize);
     // Relaxed: as above.
     here > 0 && here.saturating_add(in_tcp) >= s.low_water.load(Ordering::Relaxed) as usize
 }
 
-/// Whether what is unread in the window, of which there is some, and in TCP is less than the
+/// Whether what is unread in the channel, of which there is some, and in TCP is less than the
 /// program wants at once, and more may come. Without a descriptor nobody can say, and then it is.
 pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
     let Some(ends) = ends.filter(|ends| is_divided(s, ends)) else { return false };
-    let Some(here) = unread::in_window_now(s, ends) else { return false };
+    let Some(here) = unread::in_channel_now(s, ends) else { return false };
     let wanted = s.low_water.load(Ordering::Relaxed) as usize;
     if here >= wanted {
         return false;

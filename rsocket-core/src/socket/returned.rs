@@ -13,7 +13,7 @@ use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::kernel;
 
-/// The sender has gone back to TCP: so does the receiver once the window is empty, before anybody
+/// The sender has gone back to TCP: so does the receiver once the channel is empty, before anybody
 /// takes the sender's mark for something to read. One that says so without a switch offset has
 /// never left.
 pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
@@ -41,7 +41,7 @@ pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     }
 }
 
-/// The window is empty, up to the sender's mark: from here on TCP has the bytes.
+/// The channel is empty, up to the sender's mark: from here on TCP has the bytes.
 pub(super) fn follow(guard: &mut RecvGuard<'_>, fd: RawFd) {
     follow_up(guard, 0);
     said::heard(guard.s, guard.ends);

@@ -146,9 +146,11 @@ pub(super) fn attempt(
     if s.send_mode() == SendMode::Kernel && !s.has(flag::STRICT) {
         return into_kernel(s, fd, from, flags);
     }
-    // Asked first: another thread may be giving the connection its window now.
-    let windowless = !link::has_window(s);
-    let Some(ends) = link::ends(s) else { return without_ends(call, from, windowless, deadline) };
+    // Asked first: another thread may be giving the connection its channel now.
+    let without_channel = !link::has_channel(s);
+    let Some(ends) = link::ends(s) else {
+        return without_ends(call, from, without_channel, deadline);
+    };
     if from.left() > layout::SMALL && !s.has(flag::LARGE_OPEN) && s.send_mode() == SendMode::Device
     {
         open_large(id, s, fd, &ends);
@@ -183,16 +185,16 @@ fn unconnected(s: &Slot) -> Result<(), Failure> {
     }
 }
 
-/// There are no ends of a window. One that was `windowless` before may get it yet; otherwise TCP
-/// has the bytes, or the connection was closed just now, or is broken.
+/// There are no ends of a channel. One that was `without_channel` before may get it yet; otherwise
+/// TCP has the bytes, or the connection was closed just now, or is broken.
 fn without_ends(
     call: &Call<'_>,
     from: &mut Cursor<'_>,
-    windowless: bool,
+    without_channel: bool,
     deadline: &CallDeadline,
 ) -> Result<(), Failure> {
     let Call { s, fd, flags, .. } = *call;
-    if s.has(flag::STRICT) && windowless {
+    if s.has(flag::STRICT) && without_channel {
         return before_the_device(s, fd);
     }
     if s.send_mode().is_kernel() {
@@ -204,7 +206,7 @@ fn without_ends(
 }
 
 /// After the lock was released, whatever a handler does that came meanwhile: the peer hears of
-/// news. Without any the device is looked at: it may have room for what fills the window.
+/// news. Without any the device is looked at: it may have room for what fills the channel.
 #[inline]
 fn unlock_and_tell(guard: SendGuard<'_>, news: bool) {
     let (s, ends) = (guard.s, guard.ends);
@@ -414,7 +416,7 @@ fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Failure> 
     r
 }
 
-/// Puts bytes into the peer's window until they or the room are used up, unless the peer has
+/// Puts bytes into the peer's channel until they or the room are used up, unless the peer has
 /// `gone`. Runs under the send lock.
 fn into_device(
     guard: &mut SendGuard<'_>,

@@ -81,7 +81,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     let ends = link::ends_here(s)?;
     let mut guard = SendGuard::take(s, &ends)?;
     // Asked now that nobody else changes it.
-    if !as_ordinary_send(&mut guard)?.put_into_window(from, len) {
+    if !as_ordinary_send(&mut guard)?.put_into_channel(from, len) {
         return None;
     }
     // Whatever a handler does that came meanwhile: what was published is woken for.
@@ -93,7 +93,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
 impl OrdinarySend<'_, '_> {
     /// One message of all `total` bytes, if the current segment has room for it.
     #[inline(always)]
-    fn put_into_window(self, from: &[libc::iovec], total: usize) -> bool {
+    fn put_into_channel(self, from: &[libc::iovec], total: usize) -> bool {
         let guard = self.0;
         let (s, ends) = (guard.s, guard.ends);
         if handover_state::is_asked_back(&ends.outgoing)
@@ -153,7 +153,7 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
     s.poll_backoff.before();
     let mut guard = RecvGuard::take(s, &ends)?;
     let got =
-        as_ordinary_receive(&mut guard).and_then(|ordinary| ordinary.take_from_window(buffer));
+        as_ordinary_receive(&mut guard).and_then(|ordinary| ordinary.take_from_channel(buffer));
     guard.unlock_then(|| {
         if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
             ends.wake_writer();
@@ -165,7 +165,7 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
 impl OrdinaryReceive<'_, '_> {
     /// Takes messages until the buffer is full, or no more have come.
     #[inline(always)]
-    fn take_from_window(self, buffer: &libc::iovec) -> Option<usize> {
+    fn take_from_channel(self, buffer: &libc::iovec) -> Option<usize> {
         let guard = self.0;
         let (s, ends) = (guard.s, guard.ends);
         let receiver = guard.receiver();

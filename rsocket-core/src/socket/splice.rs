@@ -209,7 +209,7 @@ fn into_channel(
                     send::attempt(&call, &mut Cursor::new(&[]), Into::Stream, deadline)?;
                     match s.send_mode() {
                         SendMode::Device => advanced = prepare(&call),
-                        _ if !s.has(flag::STRICT) || link::has_window(s) => {
+                        _ if !s.has(flag::STRICT) || link::has_channel(s) => {
                             return Err(Stop::Kernel);
                         }
                         _ => call.fd = room(&call, deadline)?,

@@ -1,5 +1,5 @@
 //! `SO_TIMESTAMP` and `SO_TIMESTAMPNS`: the kernel notes when bytes arrive, and tells those who
-//! give `recvmsg` room for control messages. Nobody notes that of a window. Most programs that set
+//! give `recvmsg` room for control messages. Nobody notes that of a channel. Most programs that set
 //! the option never look, so that it alone keeps no connection on TCP; one that gives the room gets
 //! the kernel's word, by TCP from then on. Entry points: [`concerns`], [`changed`], [`wanted`].
 #![forbid(unsafe_code)]

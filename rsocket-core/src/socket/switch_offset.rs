@@ -46,18 +46,18 @@ pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize
 }
 
 /// Whether all of the first `n` bytes of the stream have come by TCP. What its sender keeps back
-/// for a while (Nagle's rule) comes before what is in the window all the same.
+/// for a while (Nagle's rule) comes before what is in the channel all the same.
 pub(super) fn all_here(fd: RawFd, n: u64) -> bool {
     // FIN counts, too, and comes behind them.
     counters::arrived(fd).is_ok_and(|arrived| arrived >= n)
 }
 
-/// Before the switch, with bytes in the window: whether they are next, that is, whether TCP's have
+/// Before the switch, with bytes in the channel: whether they are next, that is, whether TCP's have
 /// all been read. Without a descriptor the answer is what was found last, and yes if nobody has
 /// looked.
 pub(crate) fn at_the_switch(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     let Some(n) = handover_state::switch_offset(&ends.incoming) else { return false };
-    // A low-water mark counts both together ([`super::rest::is_enough`]); if the window alone has
+    // A low-water mark counts both together ([`super::rest::is_enough`]); if the channel alone has
     // as much, so have both, as soon as TCP has its part.
     if s.low_water.load(Ordering::Relaxed) > 1 && fd >= 0 {
         let all = all_here(fd, n);

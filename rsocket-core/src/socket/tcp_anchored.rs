@@ -79,7 +79,7 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
     if fin_is_the_end(s, ends) {
         return Events::IN | Events::RDHUP;
     }
-    // TCP has given all that it will: with the switch offset known it is the window's turn, which
+    // TCP has given all that it will: with the switch offset known it is the channel's turn, which
     // whoever has the descriptor finds out (`receive::pass_the_switch`).
     let turn = s.has(flag::FIN_FIRST) && handover_state::switch_offset(&ends.incoming).is_some();
     if turn { Events::IN } else { Events::empty() }

@@ -7,13 +7,13 @@ use std::os::fd::RawFd;
 use super::switch_offset::all_here;
 use crate::channel::guard::RecvGuard;
 use crate::channel::link;
-use crate::channel::unread::in_window;
+use crate::channel::unread::in_channel;
 use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
 use crate::{bridge, channel::handover_state, pairing};
 
-/// Bytes that could be received now: TCP's before the switch offset, plus the window's.
+/// Bytes that could be received now: TCP's before the switch offset, plus the channel's.
 #[must_use]
 pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     pairing::advance(id, s, fd);
@@ -25,7 +25,7 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
     let Some(ends) = link::ends(s) else {
         return if mode == ReceiveMode::Device { None } else { in_tcp() };
     };
-    // Before the switch the window's bytes follow as soon as all of TCP's are here.
+    // Before the switch the channel's bytes follow as soon as all of TCP's are here.
     let here = |n| all_here(fd, n);
     let follows = match mode {
         ReceiveMode::Device => true,
@@ -42,10 +42,11 @@ pub fn unread(id: SlotId, s: &Slot, fd: RawFd) -> Option<usize> {
         bridge::look(s);
     }
     let Some(guard) = RecvGuard::take(s, &ends) else { return Some(0) };
-    let total = in_window(guard.view(), &ends);
+    let total = in_channel(guard.view(), &ends);
     drop(guard);
-    // A sender that has gone back to TCP: what follows the window's bytes is in the kernel already.
-    // Otherwise the kernel, which some programs would have us ask after each receive, has none.
+    // A sender that has gone back to TCP: what follows the channel's bytes is in the kernel
+    // already. Otherwise the kernel, which some programs would have us ask after each receive, has
+    // none.
     let kernels = mode != ReceiveMode::Device || handover_state::end(&ends.incoming).is_some();
     Some(total + if kernels { in_tcp()? } else { 0 })
 }

@@ -1,5 +1,5 @@
 //! Urgent data, which only TCP carries: who sends some takes what it sends back there first. So the
-//! kernel knows the urgent byte and its mark; but not what the window still has before it.
+//! kernel knows the urgent byte and its mark; but not what the channel still has before it.
 //!
 //! Must not know how a direction goes back. Entry points: [`stands_before_mark`], [`refused`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -22,7 +22,7 @@ pub fn stands_before_mark(id: SlotId) -> bool {
         return false;
     }
     let Some(ends) = link::ends(s) else { return false };
-    RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_window(guard.view(), &ends) > 0)
+    RecvGuard::take(s, &ends).is_some_and(|guard| unread::in_channel(guard.view(), &ends) > 0)
 }
 
 /// Why urgent data cannot be sent, where TCP is excluded. What TCP says first is said first:

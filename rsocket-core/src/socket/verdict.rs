@@ -38,10 +38,10 @@ pub(crate) fn is_cut_short(s: &Slot) -> bool {
 }
 
 fn never_attached(s: &Slot) -> bool {
-    !link::has_window(s) && !s.has(flag::WINDOW_DONE)
+    !link::has_channel(s) && !s.has(flag::CHANNEL_DONE)
 }
 
-/// A strict connection without a window: fine while it may still attach, an error once that took
+/// A strict connection without a channel: fine while it may still attach, an error once that took
 /// too long and nobody came.
 ///
 /// # Errors
@@ -180,7 +180,7 @@ pub(super) fn tells_connected(s: &Slot) -> bool {
         || Waited::from_raw(s.waiting_since.load(Ordering::Relaxed)).is_long()
 }
 
-/// What a connection without a window is ready for: all that fails, once calls do.
+/// What a connection without a channel is ready for: all that fails, once calls do.
 pub(super) fn ready(s: &Slot, fd: RawFd) -> Events {
     let fails = s.phase() == Phase::Refused || strict(s, fd).is_err();
     match fails {

@@ -41,7 +41,7 @@ const LONELY_NS: u64 = 50_000_000;
 /// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
 pub(super) const SHORT_SPIN_NS: u32 = 50_000;
 
-/// Waits until receiving may bring something. `take` is called before each look at the window,
+/// Waits until receiving may bring something. `take` is called before each look at the channel,
 /// while that pays, and may end the wait: by then it has received.
 ///
 /// # Errors
@@ -140,7 +140,7 @@ pub(crate) fn writable(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<(
     sleep(call, &Aim { interest: Events::OUT, seen: None, learnt: &s.send_spin }, deadline)
 }
 
-/// The window, unless its bridge is still connecting: then it has room, and nobody may use it yet.
+/// The channel, unless its bridge is still connecting: then it has room, and nobody may use it yet.
 fn connected(s: &Slot) -> Option<Ends> {
     link::ends(s).filter(|_| !s.has(flag::PENDING))
 }
@@ -360,13 +360,13 @@ fn hear(s: &Slot, aim: &Aim<'_>, waker: WakerRef, woke: Option<[bool; 2]>) {
     }
 }
 
-/// How long a thread sleeps on a connection without a window: one that has just turned out to be
+/// How long a thread sleeps on a connection without a channel: one that has just turned out to be
 /// TCP's was waited for here, and may attach before its first byte comes.
 fn lonely(s: &Slot) -> Option<u64> {
     if s.has(flag::UNDECIDED) {
         return fork_safe::recheck_after(s).map(|d| d.as_nanos() as u64);
     }
-    (s.migration.was_begun() && !s.has(flag::STRICT) && !link::has_window(s)).then_some(LONELY_NS)
+    (s.migration.was_begun() && !s.has(flag::STRICT) && !link::has_channel(s)).then_some(LONELY_NS)
 }
 
 /// An urgent byte ends a call that has taken some bytes before it, and alone is nothing to read.
@@ -395,8 +395,8 @@ fn asked(s: &Slot, fd: RawFd, interest: Events, ask: Events, half_closed: bool) 
 /// How soon [`attached`] looks again, in nanoseconds.
 const ATTACH_LOOK_NS: i64 = 200_000;
 
-/// Waits, whatever the descriptor's flags say, until the connection has its window and the peer has
-/// said how it uses its own side.
+/// Waits, whatever the descriptor's flags say, until the connection has its channel and the peer
+/// has said how it uses its own side.
 ///
 /// # Errors
 /// `ENOTCONN` for one that has ended, `ETIMEDOUT` and `ECONNREFUSED` as [`verdict::strict`],
@@ -407,7 +407,7 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Failure>
         | flag::PENDING
         | flag::UNREACHED
         | flag::PEER_GONE
-        | flag::WINDOW_DONE;
+        | flag::CHANNEL_DONE;
     let mut opened = 0;
     loop {
         if s.has(over) || s.phase() == Phase::Unconnected {
@@ -417,7 +417,7 @@ pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Failure>
             if s.has(flag::BRIDGED) || ends.incoming.offered().is_some() {
                 return Ok(ends);
             }
-            // The window is ours already; the peer maps it, if it is still there.
+            // The channel is ours already; the peer maps it, if it is still there.
             let now = sys::now_ns();
             opened = if opened == 0 { now } else { opened };
             if kernel::ending(fd) != kernel::Ending::Open {

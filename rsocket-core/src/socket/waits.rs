@@ -67,8 +67,9 @@ pub fn arm(id: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool {
             true
         }
         ready::Armed::Ready => false,
-        // Without a window nobody could wake: then it is the kernel that will speak, or a time-out.
-        ready::Armed::Crowded if !link::has_window(s) => true,
+        // Without a channel nobody could wake: then it is the kernel that will speak, or a
+        // time-out.
+        ready::Armed::Crowded if !link::has_channel(s) => true,
         ready::Armed::Crowded => {
             waiters::disarm(s, waker);
             false

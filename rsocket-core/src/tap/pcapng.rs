@@ -115,10 +115,10 @@ impl Segment {
         b.put(&self.sequence.to_be_bytes());
         b.put(&self.acknowledged.to_be_bytes());
         b.put(&[(((20 + options) / 4) << 4) as u8, self.flags]);
-        // The largest window; no checksum, as where a device computes it; no urgent pointer.
+        // The largest channel; no checksum, as where a device computes it; no urgent pointer.
         b.put(&[0xff, 0xff, 0, 0, 0, 0]);
         if options > 0 {
-            // The window is in units of 2^14 bytes.
+            // The channel is in units of 2^14 bytes.
             b.put(&[3, 3, 14, 0]);
         }
         b

@@ -182,7 +182,7 @@ impl World {
         unsafe { self.from.send.alone() }.view().total() > 0
     }
 
-    /// The sender's end mark stands: the receiver reads the window to its end first.
+    /// The sender's end mark stands: the receiver reads the channel to its end first.
     pub fn sender_left_first(&self) -> bool {
         handover_state::end(&self.ring).is_some()
     }

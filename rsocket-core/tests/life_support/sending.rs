@@ -218,7 +218,7 @@ impl Me<'_> {
                 return Ok(());
             }
             let (offset, len) = buffer_classes::locate(&state, &w.ring, at, Beyond::Peer)
-                .expect("the tail is in the window");
+                .expect("the tail is in the channel");
             let base = w.ring.payload(offset, len as usize).expect("in the buffer");
             // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has
             // ended.

@@ -1,13 +1,13 @@
-//! What the tests of the shared-memory queue pair share: windows in two mappings, and processes.
+//! What the tests of the shared-memory queue pair share: channels in two mappings, and processes.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use rsocket_core::device::QueuePair;
-use rsocket_core::device::shm::arena::{Arena, Window};
+use rsocket_core::device::shm::arena::{Arena, Channel};
 use rsocket_core::device::shm::queue_pair::ShmPair;
 use rsocket_core::device::shm::waker;
 use rsocket_core::sync::thread;
 
-/// An arena that is mapped twice, and the next of its windows.
+/// An arena that is mapped twice, and the next of its channels.
 pub(crate) struct Maps {
     pub(crate) here: Arena,
     pub(crate) there: Arena,
@@ -15,23 +15,23 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    pub(crate) fn new(windows: u32) -> Self {
-        let (here, fd) = Arena::create(windows).unwrap();
+    pub(crate) fn new(channels: u32) -> Self {
+        let (here, fd) = Arena::create(channels).unwrap();
         Self { here, there: Arena::open(&fd).unwrap(), next: 0 }
     }
 
-    /// A fresh window, in both mappings.
-    pub(crate) fn window(&mut self) -> (Window, Window) {
+    /// A fresh channel, in both mappings.
+    pub(crate) fn channel(&mut self) -> (Channel, Channel) {
         self.next += 1;
         self.last()
     }
 
-    pub(crate) fn last(&self) -> (Window, Window) {
-        (self.here.window(self.next - 1).unwrap(), self.there.window(self.next - 1).unwrap())
+    pub(crate) fn last(&self) -> (Channel, Channel) {
+        (self.here.channel(self.next - 1).unwrap(), self.there.channel(self.next - 1).unwrap())
     }
 
     pub(crate) fn pair(&mut self) -> (ShmPair, ShmPair) {
-        let (here, there) = self.window();
+        let (here, there) = self.channel();
         (ShmPair::open(here, 0).unwrap(), ShmPair::open(there, 1).unwrap())
     }
 

@@ -31,7 +31,7 @@ use super::memory::{Domain, Exposed, Region};
 use super::staging::{Piece, Staging};
 use super::{CmError, ffi, gate, memory_limit};
 use rsocket_device::{Completion, MemoryError, PostError, QueuePair};
-use rsocket_host::copy::{Bytes, CopyHint, out_of_window};
+use rsocket_host::copy::{Bytes, CopyHint, out_of_shared};
 use rsocket_host::failure::Failure;
 use rsocket_wire::proto::control::Mode;
 use rsocket_wire::sge::Sge;
@@ -410,7 +410,7 @@ impl QueuePair for RdmaPair {
     fn load(&self, addr: u64, into: &mut [u8]) -> Result<(), MemoryError> {
         let place = self.region(addr, into.len())?;
         // SAFETY: the place is readable for as many bytes; the slice is nobody else's.
-        unsafe { out_of_window(into.as_mut_ptr(), place, into.len(), CopyHint::Ordinary) };
+        unsafe { out_of_shared(into.as_mut_ptr(), place, into.len(), CopyHint::Ordinary) };
         Ok(())
     }
 

@@ -13,15 +13,15 @@ use rsocket_wire::proto::{RecvParams, Region};
 use rsocket_wire::sge::Sge;
 use rsocket_wire::word::{Message, Word};
 
-/// The two classes of a window's buffer ([`layout`]), as indices.
+/// The two classes of a channel's buffer ([`layout`]), as indices.
 pub const SMALL: usize = 0;
 /// See [`SMALL`].
 pub const LARGE: usize = 1;
 
-/// The key of the only memory region that a window has.
+/// The key of the only memory region that a channel has.
 const KEY: u32 = 1;
 
-/// What is at the other end of a window.
+/// What is at the other end of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond {
     /// The peer itself, on this host.
@@ -83,7 +83,7 @@ pub fn entry(class: usize, region: Region) -> Sge {
     Sge { addr: class_start(class as u32) + u64::from(region.offset), rkey: KEY, len: region.len }
 }
 
-/// Where the byte at stream position `at` lies in the window, and how many of its message follow.
+/// Where the byte at stream position `at` lies in the channel, and how many of its message follow.
 /// Walks back over the words that were published last: what is unread is still in the ring, and the
 /// buffers of a class are filled round and round.
 #[must_use]

@@ -5,23 +5,23 @@
 //! not, and why. Tests compare it with the library and with libc; `docs/calls.md` is made from it.
 
 mod aio;
+mod aliases64;
 mod dup;
 mod epoll;
 mod exec;
 mod files;
+mod io_uring;
 mod life;
 mod load;
 mod memory;
 mod name;
-mod number;
 mod option;
 mod position;
 mod process;
 mod ready;
 mod recv;
-mod rings;
 mod send;
 mod signal;
 mod stdio;
+mod syscall_number;
 mod transfer;
-mod twins;

@@ -18,7 +18,7 @@ impl<Q: QueuePair> Pump<Q> {
         self.pair.close();
     }
 
-    /// The program's side of the window is not to be believed any more.
+    /// The program's side of the channel is not to be believed any more.
     pub(in crate::bridge) fn fail(&mut self) {
         self.stream.on_event(Event::Failed);
         self.end_delivered = true;
@@ -40,7 +40,7 @@ impl<Q: QueuePair> Pump<Q> {
         }
     }
 
-    /// FIN came from the program's socket: it has closed, unless its side of the window says that
+    /// FIN came from the program's socket: it has closed, unless its side of the channel says that
     /// it only shut its sending side.
     pub fn fin(&mut self) {
         self.gone |= !self.port.ended();
@@ -79,7 +79,7 @@ impl<Q: QueuePair> Pump<Q> {
         !self.ended && (self.outstanding > 0 || self.unsent() || self.stream.has_farewell())
     }
 
-    /// Whether the program has closed, as far as its end or its side of the window says.
+    /// Whether the program has closed, as far as its end or its side of the channel says.
     #[must_use]
     pub fn closed(&self) -> bool {
         self.gone || self.closing || handover_state::sender_closed(&self.port.ends().incoming)
@@ -94,8 +94,8 @@ impl<Q: QueuePair> Pump<Q> {
     /// The peer is taken for gone: nothing is waited for any more. Its pair is to be ended by the
     /// caller, at once.
     pub fn give_up(&mut self) {
-        // What has come is the program's. A window that is not to be believed takes nothing, and no
-        // more is said to it.
+        // What has come is the program's. A channel that is not to be believed takes nothing, and
+        // no more is said to it.
         if self.deliver().is_ok_and(|moved| moved) {
             self.port.wake_reader();
         }

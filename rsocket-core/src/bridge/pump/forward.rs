@@ -1,12 +1,12 @@
-//! What a pump carries from the window to the device, and how it says that nothing follows.
+//! What a pump carries from the channel to the device, and how it says that nothing follows.
 //!
 //! Must not know what comes back. Entry point: [`Pump::forward`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::Pump;
+use crate::bridge::channel_port::Broken;
 use crate::bridge::outgoing::Outgoing;
 use crate::bridge::peer_control::Note;
-use crate::bridge::port::Broken;
 use crate::channel::handover_state;
 use crate::device::{PostError, QueuePair};
 use crate::proto::ramp::Ramp;
@@ -16,7 +16,7 @@ use crate::proto::state::Event;
 const GATHERED: u32 = 65_536;
 
 impl<Q: QueuePair> Pump<Q> {
-    /// From the window to the device.
+    /// From the channel to the device.
     pub(super) fn forward(&mut self) -> Result<bool, Broken> {
         let mut moved = false;
         let mut ramp = Ramp::FLAT;

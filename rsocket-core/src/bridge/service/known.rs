@@ -1,4 +1,4 @@
-//! What the service thread looks up: whose a window is, and who listens where.
+//! What the service thread looks up: whose a channel is, and who listens where.
 //!
 //! Must not know what a bridge does. Entry points: [`belongs`], [`listener`], [`listens_for`] and
 //! their opposites.
@@ -13,25 +13,25 @@ use crate::conn::slot::SlotId;
 /// What is looked up.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// Which bridge a window belongs to.
-    pub(crate) windows: BTreeMap<(u32, u32), u64>,
+    /// Which bridge a channel belongs to.
+    pub(crate) channels: BTreeMap<(u32, u32), u64>,
     /// Where peers on other hosts are listened for, and the port that it came to be.
     pub(crate) listeners: BTreeMap<SocketAddr, u16>,
     /// The bridges that listen beside a listening socket of the program's, by its slot, and where.
     pub(crate) programs: Vec<(SlotId, u64, SocketAddr)>,
 }
 
-/// The window belongs to this bridge from now on.
-pub fn belongs(window: (u32, u32), key: u64) {
+/// The channel belongs to this bridge from now on.
+pub fn belongs(channel: (u32, u32), key: u64) {
     if let Some(service) = running() {
-        service.with(|known| known.windows.insert(window, key));
+        service.with(|known| known.channels.insert(channel, key));
     }
 }
 
-/// The window belongs to no bridge any more.
-pub fn forgotten(window: (u32, u32)) {
+/// The channel belongs to no bridge any more.
+pub fn forgotten(channel: (u32, u32)) {
     if let Some(service) = running() {
-        service.with(|known| known.windows.remove(&window));
+        service.with(|known| known.channels.remove(&channel));
     }
 }
 

@@ -46,22 +46,22 @@ pub(super) fn reap(group: &ForkGroup) {
 /// The slot, if the dead have left it. `sweeping` is held.
 fn take_back(group: &ForkGroup, id: SlotId, s: &Slot) {
     if left_by_the_dead(group, id, s) {
-        leave_window(group, s);
+        leave_channel(group, s);
         s.generation.fetch_add(1, Ordering::AcqRel);
         s.owners.clear();
         give_back(id);
     }
 }
 
-/// Takes the connection of the dead out of its arena's record, without touching the window.
-fn leave_window(group: &ForkGroup, s: &Slot) {
+/// Takes the connection of the dead out of its arena's record, without touching the channel.
+fn leave_channel(group: &ForkGroup, s: &Slot) {
     let Some(index) = s.arena.load(Ordering::Acquire).checked_sub(1) else { return };
-    s.set(flag::WINDOW_DONE);
-    let window = s.window.load(Ordering::Relaxed);
-    // Before the window has one user less: who is killed in between leaves a user too many.
+    s.set(flag::CHANNEL_DONE);
+    let channel = s.channel.load(Ordering::Relaxed);
+    // Before the channel has one user less: who is killed in between leaves a user too many.
     s.arena.store(0, Ordering::Release);
     if let Some(record) = group.arenas.get(index as usize) {
-        record.leave(window);
+        record.leave(channel);
     }
 }
 

@@ -15,17 +15,17 @@ fn who_gives_up_takes_its_own_bridge_only() {
     for own in [true, false] {
         let (fd, _tie, id, port) = program();
         let s = fork_group::slot(id).unwrap();
-        let window = (
+        let channel = (
             s.arena.load(Ordering::Relaxed) - 1,
-            s.window.load(Ordering::Relaxed) + u32::from(!own),
+            s.channel.load(Ordering::Relaxed) + u32::from(!own),
         );
         let bridge = table::take().unwrap();
-        bridge.with(|place| *place = Some(Connection::lifeless(bridge.key(), window, false)));
+        bridge.with(|place| *place = Some(Connection::lifeless(bridge.key(), channel, false)));
         s.bridge.store(bridge.index + 1, Ordering::Release);
         give_up(s, fd.as_raw_fd());
         assert_eq!(bridge.clear(|_| true).is_none(), own);
         assert!(
-            !link::has_window(s) && s.bridge.load(Ordering::Relaxed) == 0,
+            !link::has_channel(s) && s.bridge.load(Ordering::Relaxed) == 0,
             "as if never connected"
         );
         port.close();

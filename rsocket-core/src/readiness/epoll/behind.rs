@@ -1,4 +1,4 @@
-//! Edge triggering where the sender has gone back to TCP and the window still has unread bytes.
+//! Edge triggering where the sender has gone back to TCP and the channel still has unread bytes.
 //!
 //! The member stays the device's, and has told that there is something to read; what comes by TCP
 //! behind that is news all the same. So the kernel's entry asks for it beside the device, as it

@@ -100,7 +100,7 @@ impl Member {
     }
 
     /// Remembers what it showed; whether it has to be looked at again. Only what is not settled
-    /// can, and what has no room in a window that nobody may read any more.
+    /// can, and what has no room in a channel that nobody may read any more.
     #[inline(always)]
     fn take_note(&mut self, verdict: &Verdict) -> bool {
         self.note_end(verdict);
@@ -281,7 +281,7 @@ impl<S: Source> State<S> {
             member.disabled = kernel::disarmed(set, fd);
         }
         if !member.armed.is_empty() {
-            // Where there was no window yet nothing was armed in truth.
+            // Where there was no channel yet nothing was armed in truth.
             self.unarm(source, slot);
         }
         self.need_waker(source);

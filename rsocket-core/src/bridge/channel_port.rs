@@ -1,8 +1,8 @@
-//! The bridge's side of a window: what a peer process would be, in this process.
+//! The bridge's side of a channel: what a peer process would be, in this process.
 //!
 //! Takes out what the program put in, and puts in what the program is to take out, by the same
 //! rules as any peer ([`crate::socket::send`], [`crate::socket::receive`]); but its state is its
-//! own, since nobody shares it. Must not know queue pairs. Entry point: [`Port`].
+//! own, since nobody shares it. Must not know queue pairs. Entry point: [`ChannelPort`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -23,8 +23,8 @@ use crate::device::shm::places::Header;
 use crate::reason::Reason;
 use crate::sync::guarded::Own;
 
-/// One side of a window, driven by hand.
-pub struct Port {
+/// One side of a channel, driven by hand.
+pub struct ChannelPort {
     ends: Ends,
     recv: Own<RecvState>,
     send: Own<SendState>,
@@ -33,7 +33,7 @@ pub struct Port {
     done: u32,
     /// Room was given back there since the program's threads were last woken.
     gave: bool,
-    /// The loopback connection under the window, for what goes by it.
+    /// The loopback connection under the channel, for what goes by it.
     under: Under,
 }
 
@@ -48,11 +48,11 @@ pub struct Piece {
     pub len: u32,
 }
 
-impl Port {
-    /// The bridge's side of a fresh window.
+impl ChannelPort {
+    /// The bridge's side of a fresh channel.
     ///
     /// # Errors
-    /// The window cannot be reached.
+    /// The channel cannot be reached.
     pub fn new(claim: &Claim) -> Result<Self, Reason> {
         let (recv, send) = channel::fresh(Beyond::Bridge)?;
         let ends = link::hold(claim).ok_or(Reason::ResourceError)?;
@@ -75,14 +75,14 @@ impl Port {
         &self.ends
     }
 
-    /// Bytes that are not in the window go by the loopback connection whose end this is, from now
+    /// Bytes that are not in the channel go by the loopback connection whose end this is, from now
     /// on.
     pub fn lies_over(&mut self, end: std::os::fd::RawFd) {
         self.under = Under::of(end);
     }
 
     /// Whether the program sends by the loopback connection and has not ended that: its side of the
-    /// window says nothing of its end.
+    /// channel says nothing of its end.
     #[must_use]
     pub fn goes_on_under(&self) -> bool {
         self.under.goes_on(&self.ends.incoming, self.recv.view().total())
@@ -304,7 +304,7 @@ impl Port {
         self.recv.view().ended != 0 || self.under.has_ended()
     }
 
-    /// Done with the window.
+    /// Done with the channel.
     pub fn close(self) {
         link::let_go(&self.ends);
     }

@@ -1,5 +1,5 @@
 //! libc's `syscall`: the few numbers by which many programs do what we must know of. io_uring's is
-//! [`rings`]'; `close` is how libuv closes every descriptor, since libc's function is a
+//! [`io_uring`]'; `close` is how libuv closes every descriptor, since libc's function is a
 //! cancellation point, and `close_range` is called so where libc is older than the kernel.
 //! `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`];
 //! libseccomp's do), some of them by `prctl`. By others a program waits past every hook
@@ -11,7 +11,7 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::ops::{life, process, rings, waits};
+use crate::ops::{io_uring, life, process, waits};
 use crate::real;
 
 /// The next definition of `syscall`; before that is known, what finds it.
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         close_range = const libc::SYS_close_range,
         closes_range = sym life::close_range_by_number,
         setup = const libc::SYS_io_uring_setup,
-        sets_up = sym rings::setup_by_number,
+        sets_up = sym io_uring::setup_by_number,
         seccomp = const libc::SYS_seccomp,
         filters = sym process::seccomp_by_number,
         landlock = const libc::SYS_landlock_restrict_self,
@@ -105,7 +105,7 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         close_range = const libc::SYS_close_range,
         closes_range = sym life::close_range_by_number,
         setup = const libc::SYS_io_uring_setup,
-        sets_up = sym rings::setup_by_number,
+        sets_up = sym io_uring::setup_by_number,
         seccomp = const libc::SYS_seccomp,
         filters = sym process::seccomp_by_number,
         landlock = const libc::SYS_landlock_restrict_self,

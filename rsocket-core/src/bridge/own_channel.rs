@@ -1,10 +1,10 @@
-//! Windows whose both sides are in this process: the program's, and its bridge's.
+//! Channels whose both sides are in this process: the program's, and its bridge's.
 //!
-//! Must not know what a bridge does with its side. Entry points: [`window`], [`enter`],
-//! [`leave_window`].
+//! Must not know what a bridge does with its side. Entry points: [`channel`], [`enter`],
+//! [`leave_channel`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::port::Port;
+use super::channel_port::ChannelPort;
 use crate::channel::arenas::{self, Claim};
 use crate::channel::link;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
@@ -15,25 +15,25 @@ use crate::failure::Failure;
 use crate::sync::stack;
 use crate::sys;
 
-/// A window whose both sides are in this process.
-pub(crate) fn window() -> Result<(Claim, Port), Failure> {
+/// A channel whose both sides are in this process.
+pub(crate) fn channel() -> Result<(Claim, ChannelPort), Failure> {
     let own = crate::channel::identity::process_id().map_err(|_| Failure::NoMemory)?;
     let claim = arenas::claim(&arenas::Peer { id: own, pid: sys::pid(), inode: 0 })
         .map_err(|_| Failure::NoMemory)?;
-    let port = Port::new(&claim).map_err(|_| Failure::NoMemory)?;
+    let port = ChannelPort::new(&claim).map_err(|_| Failure::NoMemory)?;
     Ok((claim, port))
 }
 
-/// Gives a connection of the program's its side of the window: from now on all its bytes go that
+/// Gives a connection of the program's its side of the channel: from now on all its bytes go that
 /// way.
 pub(crate) fn enter(
     id: SlotId,
     s: &PairingGuard<'_>,
-    (record, window): (u32, u32),
+    (record, channel): (u32, u32),
     flags: u32,
 ) -> Result<(), Failure> {
     s.set(flags | flag::BRIDGED);
-    stack::on_own(|| link::start(id, s, (record, window), 0, channel::Beyond::Bridge))
+    stack::on_own(|| link::start(id, s, (record, channel), 0, channel::Beyond::Bridge))
         .map_err(|_| Failure::NoMemory)?;
     s.set_phase(Phase::Paired);
     s.set_receive_mode(ReceiveMode::Device);
@@ -46,14 +46,14 @@ pub(crate) fn enter(
 pub(crate) fn enter_new(
     id: SlotId,
     s: &Slot,
-    window: (u32, u32),
+    channel: (u32, u32),
     flags: u32,
 ) -> Result<(), Failure> {
-    enter(id, &PairingGuard::take(s).ok_or(Failure::Blocked)?, window, flags)
+    enter(id, &PairingGuard::take(s).ok_or(Failure::Blocked)?, channel, flags)
 }
 
-/// A connection of the program's has lost its window: it is as before [`enter`].
-pub(crate) fn leave_window(s: &Slot) {
+/// A connection of the program's has lost its channel: it is as before [`enter`].
+pub(crate) fn leave_channel(s: &Slot) {
     s.set_phase(Phase::Unconnected);
     s.set_receive_mode(ReceiveMode::Kernel);
     s.set_send_mode(SendMode::Kernel);

@@ -1,10 +1,10 @@
-//! io_uring: liburing's functions that make a ring. Whether there is one is [`crate::ops::rings`]'s
-//! to say.
+//! io_uring: liburing's functions that make a ring. Whether there is one is
+//! [`crate::ops::io_uring`]'s to say.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 
 use crate::edge::keeping_errno;
-use crate::ops::rings::{liburing, refused};
+use crate::ops::io_uring::{liburing, refused};
 
 /// Functions of liburing's that make a ring. They give a negative error number.
 macro_rules! ring {

@@ -6,7 +6,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use rsocket_core::fuzzing::{Victim, WINDOW};
+use rsocket_core::fuzzing::{CHANNEL, Victim};
 
 #[derive(Arbitrary, Debug)]
 enum Step {
@@ -31,9 +31,9 @@ fuzz_target!(|steps: Vec<Step>| {
     let (mut published, mut credited) = (0_u32, 0_u32);
     for step in steps {
         match step {
-            Step::Scribble(at, bytes) => victim.scribble(at as usize % WINDOW, &bytes),
+            Step::Scribble(at, bytes) => victim.scribble(at as usize % CHANNEL, &bytes),
             Step::Head(second, at, bytes) => {
-                victim.scribble(if second { WINDOW / 2 } else { 0 } + usize::from(at) / 2, &bytes);
+                victim.scribble(if second { CHANNEL / 2 } else { 0 } + usize::from(at) / 2, &bytes);
             }
             Step::Publish(skip, word) => {
                 published = published.wrapping_add(u32::from(skip / 64));
