@@ -80,10 +80,17 @@ fn who_goes_back_to_udp_is_not_overtaken() {
 
 #[test]
 fn a_full_ring_loses_what_does_not_fit() {
-    let [(mut a, at_a), (mut b, at_b)] = met();
-    for i in 0..100_u8 {
-        send(&mut a, &at_b, &[i]);
-    }
+    // Who finds the ring full for a second sends by UDP: not here, however busy the machine is.
+    let [(mut a, at_a), (mut b, at_b)] = loop {
+        let [mut a, b] = met();
+        let began = std::time::Instant::now();
+        for i in 0..100_u8 {
+            send(&mut a.0, &b.1, &[i]);
+        }
+        if began.elapsed().as_millis() < 500 {
+            break [a, b];
+        }
+    };
     for i in 0..64 {
         assert_eq!(next(&mut b), Some((Front::Ring(0), at_a, vec![i])));
     }
