@@ -2,10 +2,10 @@
 //! datagrams.
 //!
 //! An rsocket is a kernel TCP socket with a slot of `rsocket_edge::socket`, and never uses TCP for
-//! data. How two of them meet is `rsocket_edge::native`; a datagram rsocket is a UDP socket with a
-//! slot, and `rsocket_edge::datagram`; moving bytes and waiting are the same code that the preload
+//! data. How two of them meet is `rsocket_edge::native`. A datagram rsocket is a UDP socket with a
+//! slot, and `rsocket_edge::datagram`. Moving bytes and waiting are the same code that the preload
 //! library runs. So the modules here only translate: a descriptor to a slot ([`table`]), C's
-//! arguments and results (`rsocket_edge::edge`), options to who knows them.
+//! arguments and results (`rsocket_edge::edge`), an option to the layer that knows it.
 //!
 //! - [`name`]: rsocket, rbind, rlisten, raccept, rconnect, rshutdown, rclose, rgetpeername,
 //!   rgetsockname

@@ -91,8 +91,8 @@ fn close(fd: c_int) -> Result<(), Failure> {
         return epoll::close(fd);
     }
     table::rsocket(fd)?;
-    // The entry goes first: from the moment that the kernel has closed it, the number may be
-    // somebody else's.
+    // The entry goes first: as soon as the kernel has closed the descriptor, another open file may
+    // have its number.
     if descriptors::mine() {
         descriptors::let_go(fd, descriptors::forget(fd), fd);
     }

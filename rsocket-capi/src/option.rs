@@ -258,8 +258,8 @@ call! {
         done(table::rsocket(fd).and_then(|slot| get(slot, fd, (level, name), to)))
     }
 
-    /// Variadic in C: on the ABIs that we build for a variadic integer travels as an ordinary one
-    /// does, and one that was not passed is a register that nobody looks at.
+    /// Variadic in C: on the ABIs that we build for, a variadic integer travels as an ordinary one
+    /// does. An integer that was not passed is a register whose value is not used.
     fn rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
         match control(fd, command, argument) {
             Ok(r) => r,

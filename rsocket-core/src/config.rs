@@ -264,7 +264,7 @@ impl Config {
     };
 
     /// Reads the files and the environment. `env` looks a variable up, as `getenv` would; it is not
-    /// `std::env`, whose lock may be held by whoever was interrupted.
+    /// `std::env`, whose lock may be held by the code that a signal handler interrupted.
     pub fn load<'a>(env: impl Fn(&'static str) -> Option<&'a [u8]>) -> (Self, Complaints) {
         let mut config = Self::DEFAULT;
         let mut complaints = Complaints::NONE;

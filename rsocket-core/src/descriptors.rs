@@ -135,13 +135,13 @@ pub fn end() -> c_int {
     c_int::try_from(END.load(Relaxed)).unwrap_or(c_int::MAX)
 }
 
-/// Whether this process owns the table. False in a `vfork` child. In a sandbox nobody may ask, and
-/// what is left in the table is so little that it does no harm to forget it.
+/// Whether this process owns the table. False in a `vfork` child. In a sandbox the process may not
+/// ask. What is left in the table is so little that it does no harm to forget it.
 pub fn mine() -> bool {
     sandbox::inside() || OWNER.load(Relaxed) == process()
 }
 
-/// As [`mine`], and takes ownership if nobody has it: for the hooks that are about to track
+/// As [`mine`], and takes ownership if no process has it: for the hooks that are about to track
 /// something. In a sandbox nothing new is tracked.
 pub fn claim() -> bool {
     if sandbox::inside() {
@@ -174,8 +174,8 @@ fn mark_original() {
     }
 }
 
-/// Where the table is not [`mine`]: forgets a number that is about to be, or was, closed, if this
-/// is a copy of the owner's memory. Nobody else is told: to the layers above this process holds
+/// Where the table is not [`mine`], and is a copy of the owner's memory: forgets a number that is
+/// about to be, or was, closed. No other layer is told: to the layers above this process holds
 /// nothing.
 pub fn forget_copy(fd: c_int) {
     if ORIGINAL.get().is_some_and(|word| word.load(Relaxed) == 0) {

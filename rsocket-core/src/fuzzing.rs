@@ -2,7 +2,7 @@
 //! writes.
 //!
 //! The victim is the real thing, from `socket` down; the peer is whatever the fuzzer makes of the
-//! memory that both have. Must not be part of a library that anybody loads. Entry point:
+//! memory that both have. Must not be part of a library that a program loads. Entry point:
 //! [`Victim`].
 #![allow(
     clippy::unwrap_used,

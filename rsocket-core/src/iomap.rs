@@ -122,8 +122,8 @@ pub fn unmap(id: SlotId, at: *mut u8, len: usize) -> Result<(), Failure> {
         let found = maps.list.iter().position(|m| m.at == at.addr() && m.len as usize == len);
         let found = found.ok_or(Failure::Invalid)?;
         if !has_bridge && let Some(ends) = crate::channel::link::ends(s) {
-            // What was sent before is in place before the mapping goes. A peer that broke a rule is
-            // found by whoever looks next.
+            // What was sent before is in place before the mapping goes. The next thread that looks
+            // finds a peer that broke a rule.
             let _ = arrive::all(s, &ends, maps);
             maps.hide(found, &ends, s);
             // Its writer may wait for the room that there is now, or for what will never come.

@@ -24,7 +24,7 @@
 //! For the libraries that export C functions: [`descriptors`] (what each number stands for),
 //! [`process`] (forks and the end). They see of all this what the crate rsocket-edge names.
 
-// A panic in here kills somebody else's program.
+// A panic in here kills a program that is not ours.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -45,7 +45,7 @@ use greeting::{answer, finish, say_hello, say_hello_there};
 /// How many may be open at a time: each is a descriptor.
 const MAX_OFFERS: u32 = 64;
 /// Looks for a counterpart before people are shown that none has come, and it is looked for
-/// elsewhere. Who accepted has looked twice, at a position and at its double.
+/// elsewhere. The end that accepted has looked twice, at a position and at its double.
 const TRIES_SHOWN: u32 = 20;
 /// The same before an offer lapses.
 const OFFER_TRIES: u32 = 200;
@@ -68,8 +68,8 @@ pub fn advance(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-/// As [`advance`] of a connection that attaches, by a thread to which nobody gave a descriptor:
-/// another one may close the connection, and open another, at any moment.
+/// As [`advance`] of a connection that attaches, by a thread that was given no descriptor. Another
+/// thread may close the connection, and open another, at any moment.
 pub fn advance_unasked(id: SlotId, s: &Slot) {
     let steps =
         matches!(s.phase(), Phase::Young | Phase::Offered | Phase::Greeted | Phase::HelloSent);
@@ -119,9 +119,9 @@ static FORKING: AtomicU32 = AtomicU32::new(0);
 /// How long a fork waits for steps of other threads, in nanoseconds: more than any step takes.
 const FORK_PATIENCE_NS: u64 = 20_000_000;
 
-/// Before a fork: a step of another thread may be about to open something of which the child would
-/// keep a copy that nobody knows, and a name that stays bound. New steps are put off until the fork
-/// is over.
+/// Before a fork: a step of another thread may be about to open something. The child would keep a
+/// copy of it without knowing of it, and a name that stays bound. New steps are put off until the
+/// fork is over.
 pub fn fork_prepare() {
     // SeqCst: pairs with step(), which counts itself in and then looks for forks.
     FORKING.fetch_add(1, Ordering::SeqCst);
@@ -147,9 +147,9 @@ fn step(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     STEPPING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Without a descriptor the one that is known is looked up under the lock: whoever closes it takes
-/// the lock in between (`forget`, [`let_finish`]), so that it is the connection's until the step is
-/// over.
+/// Without a descriptor the one that is known is looked up under the lock. A thread that closes it
+/// takes the lock in between (`forget`, [`let_finish`]), so that it is the connection's until the
+/// step is over.
 #[cold]
 fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
     sys::keeping_errno(|| {
@@ -186,7 +186,7 @@ fn step_now(id: SlotId, s: &Slot, fd: Option<RawFd>) {
             match phase {
                 // What stands beside a bridge was not paired here, so that no descriptor is needed.
                 Phase::Paired => switch::slowly(id, s, -1),
-                // Whoever waited for it to attach has waited in vain.
+                // A thread that waited for it to attach has waited in vain.
                 Phase::Refused if s.has(flag::STRICT) => {
                     s.next_epoch();
                     crate::conn::listeners::mode_changed(id);
@@ -223,9 +223,9 @@ fn begin_again(s: &PairingGuard<'_>, reason: Reason) -> bool {
     again && retry::set_back(s)
 }
 
-/// Whether the other end, having met this one, gave up what it held of the pairing: for whoever
-/// goes on with the connection after a fork or `exec`, who will begin again. It has not closed, or
-/// TCP would say so.
+/// Whether the other end, having met this one, gave up what it held of the pairing. It did so for
+/// the process that goes on with the connection after a fork or `exec`, which will begin again. The
+/// other end has not closed, or TCP would say so.
 fn is_handed_over(s: &Slot) -> bool {
     !s.has(flag::STRICT) && matches!(s.phase(), Phase::Greeted | Phase::HelloSent)
 }
@@ -270,7 +270,7 @@ fn begin(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
         if s.has(flag::STRICT) {
             return Err(Reason::UidMismatch);
         }
-        // Else for now: a server may act for somebody for a moment.
+        // Else for now: a server may act for another user for a moment.
         s.reason.store(Reason::UidMismatch as u32, Ordering::Relaxed);
         put_off(s);
         return Ok(());
@@ -340,13 +340,13 @@ fn comes_first(s: &Slot, tuple: &Tuple) -> bool {
     s.tries.load(Ordering::Relaxed) < LOOKS_BEFORE_RDMA
 }
 
-/// On this host each port is somebody else's.
+/// On this host each port is another program's.
 fn absent_key(tuple: &Tuple) -> u64 {
     let key = absent::key(tuple.family, &tuple.remote.addr);
     if tuple.peer_may_be_local() { key ^ u64::from(tuple.remote.port) << 32 } else { key }
 }
 
-/// Where the other end looks, as far as is known: in this network namespace, or, if nobody came
+/// Where the other end looks, as far as is known: in this network namespace, or, if no peer came
 /// there, in the directory.
 fn offer_somewhere(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     if !s.has(flag::OFFERS_THERE) {
@@ -373,7 +373,7 @@ fn offer(s: &PairingGuard<'_>, tuple: &Tuple) -> Result<(), Reason> {
     })
 }
 
-/// In the directory. Nobody is waited for who has not come some times.
+/// In the directory. A peer that has not come some times is not waited for.
 fn offer_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Reason> {
     if !absent::may_come(absent_key(tuple), sys::now_ns()) {
         s.reason.store(Reason::NobodyMet as u32, Ordering::Relaxed);
@@ -387,7 +387,7 @@ fn offer_there(s: &PairingGuard<'_>, fd: RawFd, tuple: &Tuple) -> Result<(), Rea
         let name = Name::new(bounds, tuple.local.port, random);
         offers::open(&name).map(|fd| Offer { fd }).map_err(not_there)
     })?;
-    // What is shown until somebody comes.
+    // What is shown until a peer comes.
     let shown = noted == Reason::NobodyMet as u32 || s.has(flag::OFFERS_THERE);
     if shown && s.phase() == Phase::Offered {
         s.reason.store(noted, Ordering::Relaxed);
@@ -434,13 +434,13 @@ fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
             absent::came(absent_key(&tuple));
         }
         enter(s, PhaseEvent::PeerCame)?;
-        // Somebody waits for it, and mostly the visitor has said who he is by now. Where the
+        // A thread waits for it, and mostly the visitor has said who it is by now. Where the
         // program goes on by TCP, each step is another call's.
         return if s.has(flag::STRICT) { answer(id, s, fd, Some(seen)) } else { Ok(()) };
     }
     let tries = later(s);
     let there = offers::is_one(offer.fd);
-    // Without TCP, whoever is elsewhere for sure is waited for.
+    // Without TCP, a peer that is elsewhere for sure is waited for.
     if there && tries >= TRIES_THERE && !s.has_just(flag::STRICT, MUST_COME) {
         return nobody_came(s, fd);
     }
@@ -457,12 +457,12 @@ fn greet(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
 /// Of [`flag`], what decides whether an offer in the directory ends.
 const MUST_COME: u32 = flag::STRICT | flag::OFFERS_THERE;
 
-/// Why an offer that nobody has taken up is on TCP.
+/// Why an offer that no peer has taken up is on TCP.
 fn not_come(s: &Slot, there: bool) -> Reason {
     if there && !s.has(flag::OFFERS_THERE) { Reason::NobodyMet } else { Reason::OfferLapsed }
 }
 
-/// Whether one who did not come in this network namespace may come in the directory.
+/// Whether a peer that did not come in this network namespace may come in the directory.
 fn may_come_there(s: &Slot, fd: RawFd) -> bool {
     evidence::may_be_there(s, fd)
         && Tuple::of(fd).is_some_and(|t| absent::may_come(absent_key(&t), sys::now_ns()))
@@ -478,7 +478,7 @@ fn go_there(s: &PairingGuard<'_>) -> Result<(), Reason> {
     Ok(())
 }
 
-/// In the directory nobody came for long: most likely the other end is on another host. The offer
+/// In the directory no peer came for long: most likely the other end is on another host. The offer
 /// is made again later, if not too many have been made in vain.
 fn nobody_came(s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     if let Some(tuple) = Tuple::of(fd) {

@@ -134,7 +134,7 @@ fn what_is_left_when_the_connection_is_no_more() {
                 Over::Reset => reset(s),
                 Over::ResetAfterFin => {
                     s.shutdown(Shutdown::Write).expect("shutdown");
-                    // What nobody reads makes the close a reset.
+                    // A byte that the closing end has not read makes the close a reset.
                     c.write_all(&[1]).expect("write");
                     drop(s);
                 }

@@ -133,8 +133,8 @@ fn an_undecided_end_takes_no_step() {
     attach(&client, &server);
 }
 
-/// He comes first, with words that might be right or are rubbish; also where there is TCP to stay
-/// on.
+/// The stranger comes first, with words that might be right or are rubbish; also where there is TCP
+/// to stay on.
 #[test]
 fn a_stranger_knocks_first() {
     let _alone = alone();
@@ -266,7 +266,7 @@ fn no_arena_for_a_while() {
     attach(&client, &server);
 }
 
-/// Why nobody came is said, and counted, once.
+/// The reason why no peer came is said, and counted, once.
 #[test]
 fn out_of_time_has_a_reason() {
     let _alone = alone();
@@ -290,7 +290,7 @@ fn out_of_time_has_a_reason() {
     late(&client);
     let after = [Reason::NoOffer, Reason::NameTaken, Reason::OfferLapsed].map(counted);
     assert_eq!(after, before.map(|n| n + 1));
-    // Whoever comes late is welcome.
+    // A peer that comes late is welcome.
     attach(&client, &server);
 }
 
@@ -302,7 +302,7 @@ fn a_channel_is_free_here_before_the_peer_may_use_it() {
     for _ in 0..200 {
         let (client, server) = ends(flag::STRICT);
         attach(&client, &server);
-        // Somebody to be woken holds the one that closes up.
+        // A sleeper that is to be woken holds up the end that closes.
         ready::arm(client.id, client.slot, Events::IN, 5, false);
         let record = server.slot.arena.load(Ordering::Relaxed) - 1;
         let channel = server.slot.channel.load(Ordering::Relaxed);
@@ -329,7 +329,7 @@ fn received(end: &End) -> Result<usize, Failure> {
 }
 
 /// A peer that is killed between the switch offset and its last bytes takes those with it. The
-/// reset was reported to whoever asked first, and is no reason to distrust anybody.
+/// reset was reported to the call that asked first, and is no reason to distrust the peer.
 #[test]
 fn a_reset_before_the_switch_is_no_inconsistency() {
     let _alone = alone();

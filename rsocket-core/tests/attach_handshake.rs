@@ -129,7 +129,7 @@ fn who_saves_syns_itself_keeps_them() {
         )
     };
     assert!(r == 0 && len >= 60, "{len}");
-    // Whoever has not dialled, or not accepted, knows nothing.
+    // An end that has not dialled, or not accepted, knows nothing.
     assert_eq!(Handshake::default().dialled_bounds(c.as_raw_fd()), None);
     assert_eq!(Handshake::default().accepted_timestamp(s.as_raw_fd()), None);
 }

@@ -41,7 +41,8 @@ fn check_both_ways(client: &TcpStream, server: &TcpStream) {
         assert!(owner.is(inode, cookie), "{owner:?} {inode} {cookie}");
         assert_eq!((owner.uid, owner.state), (me, state::ESTABLISHED));
         assert!(owner.is_alive() && !trust::cred_matches(me + 1, &owner));
-        // In a user namespace where this user has no number, nobody is who he seems to be.
+        // In a user namespace where this user has no number, it shows as the overflow user, which
+        // never matches.
         assert_eq!(trust::cred_matches(me, &owner), me != 65534);
     }
 }

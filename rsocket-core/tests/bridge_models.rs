@@ -1,7 +1,7 @@
-//! A model test of who hears of a device's news while threads go to sleep on a bridged connection
-//! (`bridge::arm`, `bridge::cq_ownership`, `Service::look`): the library's own waiter slots, and a
-//! completion queue that raises one event for each arming. Run as `shm_models`, which says what
-//! such models prove.
+//! A model test of which thread hears of a device's news while threads go to sleep on a bridged
+//! connection (`bridge::arm`, `bridge::cq_ownership`, `Service::look`). It has the library's own
+//! waiter slots, and a completion queue that raises one event for each arming. Run as `shm_models`,
+//! which says what such models prove.
 #![cfg(shuttle)]
 
 use rsocket_core::device::shm::layout::SLEEPERS;
@@ -44,8 +44,8 @@ struct Bridge {
     delivered: AtomicU32,
     room: AtomicU32,
     napper: AtomicU64,
-    /// In the device's memory, of what a call has left there; and the mark that says so, if anybody
-    /// heeds it.
+    /// In the device's memory, of what a call has left there; and the mark that says so, if the
+    /// threads heed it.
     left: AtomicU32,
     keeps: AtomicU32,
     heeded: bool,
@@ -113,7 +113,7 @@ impl Bridge {
         });
     }
 
-    /// Whoever holds the lock arms the device.
+    /// The thread that holds the lock arms the device.
     fn arm(&self) {
         self.kernel(|k| k.armed = true);
     }
@@ -134,7 +134,7 @@ impl Bridge {
             self.delivered.fetch_add(data, SeqCst);
             self.sleepers().wake_with(None, |_| self.kernel(|k| k.woken = true));
         }
-        // Behind what it is about: whoever sees no mark looks at the channel.
+        // Behind what it is about: a thread that sees no mark looks at the channel.
         self.keeps.store(0, SeqCst);
         some
     }
@@ -293,7 +293,7 @@ impl Bridge {
     }
 
     /// `bypass::send_on` with its `nap`, which ends by itself in the library: a thread that waits
-    /// for the room that comes with the device's news. Without `waker` nobody can wake it.
+    /// for the room that comes with the device's news. Without `waker` no other thread can wake it.
     fn send(&self, waker: bool) {
         let has_room = || {
             let _lock = self.lock.lock().unwrap();
@@ -404,8 +404,8 @@ fn model_of_a_rest(hearing: bool) {
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// As [`model_of_a_rest`], but nobody sleeps: the call that takes the first byte is followed by a
-/// look for the other, while another thread is at the bridge.
+/// As [`model_of_a_rest`], but no thread sleeps. The call that takes the first byte is followed by
+/// a look for the other, while another thread is at the bridge.
 fn model_of_a_look(heeded: bool) {
     let bridge = Arc::new(Bridge::made(1, heeded));
     bridge.completes(2);
@@ -417,7 +417,7 @@ fn model_of_a_look(heeded: bool) {
     other.join().unwrap();
 }
 
-/// A sleeper that nobody wakes deadlocks, which the scheduler reports.
+/// A sleeper that no other thread wakes deadlocks, which the scheduler reports.
 fn explore(model: fn()) {
     explore_at_most(
         std::env::var("SHM_MODEL_RUNS").ok().and_then(|v| v.parse().ok()).unwrap_or(RUNS),
@@ -443,8 +443,8 @@ fn who_is_rung_by_the_service_thread_is_rung() {
     explore(|| model(Order::EnlistThenArm, false));
 }
 
-/// Why the waker comes first: who takes the event away arms again for those alone whose wakers it
-/// sees.
+/// Why the waker comes first: the thread that takes the event away arms again only for the threads
+/// whose wakers it sees.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_device_that_is_armed_before_the_waker_is_there_may_be_left_unarmed() {
@@ -474,8 +474,8 @@ fn who_looks_finds_what_a_call_has_left() {
     explore(|| model_of_a_look(true));
 }
 
-/// Why there is a mark: whoever looks passes by where another thread is at the bridge, and would
-/// say that there is nothing.
+/// Why there is a mark: a thread that looks passes by where another thread is at the bridge, and
+/// would say that there is nothing.
 #[test]
 #[should_panic(expected = "the other is there")]
 fn what_is_left_without_a_mark_may_not_be_found() {

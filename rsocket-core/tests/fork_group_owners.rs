@@ -1,5 +1,5 @@
-//! A connection has one last owner, whoever leaves with it: fork siblings that close at the
-//! same moment, threads that close while others duplicate.
+//! A connection has one last owner, whatever leaves at the same time: fork siblings that close at
+//! the same moment, threads that close while others duplicate.
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -35,7 +35,7 @@ struct Plan {
     receiver_leaves: Option<bool>,
 }
 
-/// How many steps somebody lives: one of the first few dozen, or for ever.
+/// How many steps a thread of the model lives: one of the first few dozen, or for ever.
 fn lives(dies: bool) -> Option<u32> {
     dies.then(|| thread_rng().gen_range(0..80))
 }
@@ -53,8 +53,8 @@ fn start(
     })
 }
 
-/// Two senders, two receivers, and whoever goes back: all bytes arrive once, in the order in which
-/// they were accepted.
+/// Two senders, two receivers, and the threads that go back: all bytes arrive once, in the order in
+/// which they were accepted.
 fn live(world: &Arc<World>, plan: Plan) {
     let mut senders = vec![];
     for i in 0..2u8 {

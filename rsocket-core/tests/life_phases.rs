@@ -87,7 +87,7 @@ fn connecting(w: World, out: &mut Vec<World>) {
         }
         Phase::Young => out.push(World { connecting: phase(p, E::OfferOpened), offer: true, ..w }),
         Phase::Offered => {
-            // The name goes with the offer; a hello that nobody picked up goes too.
+            // The name goes with the offer; a hello that this end has not picked up goes too.
             let channel = if w.channel == Channel::HelloSent { Channel::Closed } else { w.channel };
             out.push(World { connecting: phase(p, E::Lapsed), offer: false, channel, ..w });
             if w.channel == Channel::HelloSent {

@@ -1,6 +1,6 @@
-//! Two ends over the simulated device, in all weathers: the bytes arrive, in order, whatever the
-//! order of sends, receives, completions and sleeps; nobody sleeps for ever; a death never looks
-//! like an end; a peer that breaks a rule loses its connection and gets nothing else.
+//! Two ends over the simulated device, in all weathers. The bytes arrive, in order, whatever the
+//! order of sends, receives, completions and sleeps. No end sleeps for ever. A death never looks
+//! like an end. A peer that breaks a rule loses its connection and gets nothing else.
 
 mod proto_support;
 

@@ -134,7 +134,7 @@ fn refusals_are_told() {
     assert_eq!(event.id, key);
     assert!(private.bytes().is_empty() || private.bytes().starts_with(b"no"));
 
-    // Nobody listens.
+    // No program listens there.
     let free = CmId::new(&fabric.channel, 0).unwrap();
     free.bind(&SocketAddr::new(address(), 0)).unwrap();
     let nowhere = free.local_address().unwrap();
@@ -545,7 +545,7 @@ fn connections_end_with_their_process() {
     let mut seen = Vec::new();
     drain(&mut pair, &mut seen);
     assert_eq!(seen.last(), Some(&Completion::Ended));
-    // The grandchild ends when it sees that nobody waits for it any more.
+    // The grandchild ends by itself, after 25 seconds.
     drop(reader);
     let mut status = 0;
     // SAFETY: our own child, a valid pointer.

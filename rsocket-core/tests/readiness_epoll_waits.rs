@@ -168,7 +168,7 @@ fn spins_and_patience() {
     });
 }
 
-/// A reader that dies shows FIN, and wakes nobody.
+/// A reader that dies shows FIN, and wakes no sleeper.
 #[test]
 fn after_fin_who_waits_for_room_alone_looks_again() {
     let _one = alone();

@@ -55,7 +55,7 @@ fn forks() {
     assert_eq!(ep.soon(), [(IN, 1)]);
 }
 
-/// The child has mirrors of its own; the kernel's object, and who sleeps on it, is the parent's.
+/// The child has mirrors of its own; the kernel's object, and the sleepers on it, are the parent's.
 #[test]
 fn a_childs_copy_leaves_the_kernels_set_alone() {
     let _one = alone();

@@ -1,4 +1,4 @@
-//! epoll sets whose sockets are a sibling's too, which takes one out of TCP: nobody tells the set.
+//! epoll sets whose sockets are a sibling's too, which takes one out of TCP: no call tells the set.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;
@@ -62,7 +62,7 @@ fn and_so_does_one_with_members_on_device() {
     hears_asleep(&ep, &c);
 }
 
-/// Taken while nobody slept, by a sibling that is gone since.
+/// Taken while no thread slept, by a sibling that is gone since.
 #[test]
 fn who_comes_later_hears_of_it_too() {
     let _one = alone();
@@ -82,7 +82,7 @@ fn what_comes_by_tcp_is_heard_at_once() {
     assert_eq!(ep.wait(8, Some(PATIENCE)), [(IN, 7)]);
 }
 
-/// A set sleeps as long as it is told to, and is left alone once nobody else holds its sockets.
+/// A set sleeps as long as it is told to, and is left alone once no sibling holds its sockets.
 #[test]
 fn it_sleeps_quietly_when_the_siblings_are_gone() {
     let _one = alone();

@@ -350,7 +350,7 @@ fn a_full_ring_loses_nothing() {
     b.release();
 }
 
-/// Events that an end causes itself: whoever armed and then posts must not sleep on the report.
+/// Events that an end causes itself: an end that armed and then posts must not sleep on the report.
 #[test]
 fn own_doings_are_events_too() {
     let mut maps = Maps::new(1);

@@ -23,8 +23,8 @@ fn explore(model: fn()) {
     shuttle::check_pct(model, runs, 3);
 }
 
-/// A waker in the model: a count of bytes that can be slept on. A sleeper that nobody wakes
-/// deadlocks, which the scheduler reports.
+/// A waker in the model: a count of bytes that can be slept on. A sleeper that no other thread
+/// wakes deadlocks, which the scheduler reports.
 struct Waker {
     bytes: Mutex<u32>,
     woken: Condvar,
@@ -149,8 +149,8 @@ fn a_set_sees_its_ready_bit() {
     });
 }
 
-/// Two channels of one set, a sender for each, one waker: whoever finds it waking does not wake,
-/// and still each is heard of.
+/// Two channels of one set, a sender for each, one waker. A sender that finds it waking does not
+/// wake it, and still the set hears of each channel.
 #[test]
 fn a_set_hears_of_each_channel_by_one_ring() {
     explore(|| {
@@ -315,7 +315,7 @@ fn dying_at(steps: u32) {
     let taken = lock::acquire(&state.lock, 4, &state.me());
     let [a, b] = state.read();
     assert_eq!(a, b);
-    // Two who lived, and the victim where it had published.
+    // Two threads that lived, and the victim where it had published.
     let ring = state.ring.load(SeqCst);
     assert_eq!(ring, 2 + u32::from(steps >= 3), "died after step {steps}");
     assert!(a == ring || (taken == Taken::Broken && a + 1 == ring));

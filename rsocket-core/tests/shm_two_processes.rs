@@ -59,7 +59,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: plain calls on a child that nobody collected.
+        // SAFETY: plain calls on a child that is not collected yet.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);

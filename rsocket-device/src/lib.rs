@@ -43,14 +43,14 @@
 //! 11. **The end.** The pair ends when either end closes, dies or breaks rule 5. What had arrived
 //!     before can still be polled and loaded; then the end is reported once, as
 //!     [`Completion::Ended`], last of all. From the end on every post is refused with
-//!     [`PostError::Ended`]. A device that cannot see a death is told of it by whoever watches the
-//!     process.
+//!     [`PostError::Ended`]. A device that cannot see a death is told of it by the caller that
+//!     watches the process.
 //! 12. **Accepted bytes.** When [`QueuePair::SURVIVES`] is true, what was accepted reaches the
 //!     other end even if the poster dies. Otherwise it may be lost, from some post on: never a post
 //!     in the middle.
 //! 13. **No surprises.** After set-up no call blocks, allocates or panics, whatever the peer does.
 
-// A panic in here kills somebody else's program.
+// A panic in here kills the program that uses the library.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -2,8 +2,8 @@
 //! process with many threads.
 //!
 //! There is no destructor, since a thread may be cancelled while it sleeps with one alive, and
-//! `exec` does not come back; whoever made it calls [`Array::release`]. Must not know what is in
-//! them. Entry points: [`Array::mapped`], [`Array::lent`].
+//! `exec` does not come back. The caller that made an array calls [`Array::release`]. Must not know
+//! what is in them. Entry points: [`Array::mapped`], [`Array::lent`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ops::{Deref, DerefMut};
@@ -59,7 +59,7 @@ impl<T: Copy> Array<T> {
         if self.lent {
             stack::take_back(self.at.as_ptr().cast());
         } else {
-            // SAFETY: mapped with this length; `self` is consumed, so nobody uses it any more.
+            // SAFETY: mapped with this length; `self` is consumed, so no code uses it any more.
             let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len * size_of::<T>()) };
         }
     }

@@ -1,8 +1,9 @@
 //! The variables that the library goes by: copied once, when the library is loaded.
 //!
-//! A program may clear its environment, or write over it to change its title, before anybody asks.
-//! So the constructor copies the library's variables into memory of its own ([`remember`]). In a
-//! privileged process ([`privileged`]) no variable counts, and children inherit none.
+//! A program may clear its environment, or write over it to change its title, before a variable is
+//! asked for. So the constructor copies the library's variables into memory of its own
+//! ([`remember`]). In a privileged process ([`privileged`]) no variable counts, and children
+//! inherit none.
 //!
 //! Must not know what the variables mean. Allocates nothing by `malloc`.
 //! Entry points: [`remember`], [`variable`], [`privileged`].
@@ -64,7 +65,7 @@ pub fn variable(name: &CStr) -> Option<&'static CStr> {
     if memory.is_null() { current(name) } else { unsafe { find(memory.cast(), name) } }
 }
 
-/// The variable's value at this moment, whoever has set it: for what libc itself goes by.
+/// The variable's value at this moment, whatever has set it: for what libc itself goes by.
 #[must_use]
 pub fn current(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: getenv takes a C string and gives null or one that lives in the environment. A
@@ -79,7 +80,7 @@ pub fn current(name: &CStr) -> Option<&'static CStr> {
 /// Takes a variable out of the environment, for this process and those that it starts. To be called
 /// by the constructor: it runs before the program's threads.
 pub fn forget(name: &CStr) {
-    // SAFETY: a C string, and nobody else changes the environment now, or it races as with any
+    // SAFETY: a C string, and no other thread changes the environment now, or it races as with any
     // other unsetenv of the program's.
     unsafe { libc::unsetenv(name.as_ptr()) };
 }
@@ -170,7 +171,7 @@ unsafe fn find(mut at: *const c_char, name: &CStr) -> Option<&'static CStr> {
 /// Takes our variables out of a list, in place.
 ///
 /// # Safety
-/// As [`copied`]; nobody else changes the list.
+/// As [`copied`]; no other thread changes the list.
 unsafe fn remove(list: Strings) {
     if list.is_null() {
         return;

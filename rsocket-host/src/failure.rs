@@ -15,7 +15,7 @@ macro_rules! failures {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(i32)]
         pub enum Failure {
-            /// What only the kernel says, and nobody in here asks about.
+            /// What only the kernel says, and no code in here asks about.
             Kernel(Number) = 0,
             $($(#[$meaning])* #[doc = concat!(" (`", stringify!($number), "`).")]
             $name = libc::$number,)*
@@ -52,13 +52,13 @@ failures! {
     Blocked = EAGAIN,
     /// A signal arrived first
     Interrupted = EINTR,
-    /// Nobody will read what is written
+    /// No receiver will read what is written
     Ended = EPIPE,
     /// The other end is gone in the middle, or cannot be trusted
     Reset = ECONNRESET,
     /// Out of time
     TimedOut = ETIMEDOUT,
-    /// Nobody listens there, or whoever does wants none
+    /// No process listens there, or the listener wants no connection
     Refused = ECONNREFUSED,
     /// Given up before it stood
     Aborted = ECONNABORTED,
@@ -94,7 +94,7 @@ failures! {
     NoPositions = ESPIPE,
     /// Not supported
     Unsupported = EOPNOTSUPP,
-    /// An option that nobody knows
+    /// An unknown option
     UnknownOption = ENOPROTOOPT,
     /// An address of another family
     WrongFamily = EAFNOSUPPORT,
@@ -104,7 +104,7 @@ failures! {
     NameTaken = EADDRINUSE,
     /// The name is not this host's
     NoSuchName = EADDRNOTAVAIL,
-    /// Nobody is named to whom it would go
+    /// No destination is named
     NoPeer = EDESTADDRREQ,
     /// More than one message may have
     MessageTooLong = EMSGSIZE,
@@ -140,7 +140,7 @@ failures! {
     Elsewhere = EXDEV,
     /// This user may not
     Denied = EACCES,
-    /// Nobody like this may
+    /// No caller like this may
     NotPermitted = EPERM,
     /// The kernel has no such call
     NoSuchCall = ENOSYS,

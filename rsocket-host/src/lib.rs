@@ -9,7 +9,7 @@
 //! [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket whose messages
 //! carry descriptors).
 
-// A panic in here kills somebody else's program.
+// A panic in here kills the program that uses the library.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -1,6 +1,6 @@
 //! Whether a thread, or any thread of a process, still runs.
 //!
-//! `kill` alone cannot tell: one that was killed answers until its parent has collected it. So
+//! `kill` alone cannot tell: a killed process answers until its parent has collected it. So
 //! `/proc` is asked, and where there is none, `kill` decides. The answer may be old when it comes;
 //! "dead" is final, but for numbers that are used again. Allocates nothing, and opens a descriptor
 //! for a moment.
@@ -19,7 +19,7 @@ use super::stack;
 /// Room for "/proc/PID/task/TID/statm".
 const PATH: usize = 48;
 
-/// Whether there is a thread or process of this kernel id, dead ones that nobody has collected yet
+/// Whether there is a thread or process of this kernel id, dead ones that are not collected yet
 /// among them.
 fn exists(id: u32) -> bool {
     // EPERM means that it exists; only ESRCH means that it does not.
@@ -35,9 +35,9 @@ pub fn thread(tid: u32) -> bool {
     exists(tid) && !matches!(state(tid), Some(b'Z' | b'X' | b'x'))
 }
 
-/// Whether any thread of the process still runs and has not begun to end. One that is being killed
-/// gives up its memory before its descriptors are closed, so whoever hears of the latter finds it
-/// dead.
+/// Whether any thread of the process still runs and has not begun to end. A process that is being
+/// killed gives up its memory before its descriptors are closed, so a peer that hears of the latter
+/// finds it dead.
 ///
 /// The thread that a process began with may be long gone, while others go on. When one of those
 /// calls `exec`, it becomes that first one, and is missed by a look at the list of threads just

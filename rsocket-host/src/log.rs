@@ -34,7 +34,7 @@ use crate::sys::{self, sandbox};
 pub enum Level {
     /// Nothing.
     Off = 0,
-    /// What somebody should look at.
+    /// What the administrator should look at.
     Warn = 1,
     /// What becomes of connections.
     Info = 2,
@@ -64,8 +64,8 @@ impl Level {
     }
 }
 
-/// Relaxed everywhere: whoever sees the new level a little late says a little less, and who sees it
-/// before the descriptor finds none.
+/// Relaxed everywhere: a thread that sees the new level a little late says a little less. A thread
+/// that sees it before the descriptor finds none.
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 static FD: AtomicI32 = AtomicI32::new(-1);
 /// The process id, for the lines: kept, because a sandbox may allow `write` and not `getpid`.
@@ -155,7 +155,7 @@ fn open_named(pattern: &[u8]) -> Result<OwnedFd, Failure> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
-/// Writes without waiting, and only where nobody gets a signal for it.
+/// Writes without waiting, and only where the program gets no signal for it.
 fn write_now(fd: RawFd, bytes: &[u8]) {
     let fd = sys::borrow(fd);
     let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
@@ -200,7 +200,7 @@ macro_rules! log_at {
     };
 }
 
-/// A message that somebody should look at.
+/// A message that the administrator should look at.
 #[macro_export]
 macro_rules! log_warn {
     ($($message:tt)+) => { $crate::log_at!($crate::log::Level::Warn, $($message)+) };

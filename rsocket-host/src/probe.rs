@@ -125,8 +125,8 @@ fn writable(page: *mut u8) -> bool {
     let (add_0, if_equal_0) = (libc::FUTEX_OP_ADD, libc::FUTEX_OP_CMP_EQ);
     let operation = libc::FUTEX_OP(add_0, 0, if_equal_0, 0);
     let own = core::sync::atomic::AtomicU32::new(0);
-    // SAFETY: no byte changes. The word is aligned, and whoever waits on it or on `own` is woken in
-    // any number: nobody.
+    // SAFETY: no byte changes, and the word is aligned. A thread of this process that sleeps on
+    // that word by futex(2) may be woken, which every such sleeper has to expect.
     let r = unsafe {
         libc::syscall(
             libc::SYS_futex,

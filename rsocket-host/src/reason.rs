@@ -21,8 +21,8 @@ pub fn not_there(e: Failure) -> Reason {
     if e == Failure::NoDescriptors { Reason::FdLimit } else { Reason::MeetRefused }
 }
 
-/// The kernel cannot be asked who has the other end: now, since there is no room for the question,
-/// or ever.
+/// The kernel cannot be asked for the owner of the other end: now, since there is no room for the
+/// question, or ever.
 pub fn not_asked(e: Failure) -> Reason {
     match e {
         Failure::NoDescriptors

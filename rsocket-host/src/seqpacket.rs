@@ -89,7 +89,7 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Failure> {
 }
 
 impl Channel {
-    /// The user of the process at the other end: who knocked, or who opened the offer.
+    /// The user of the process at the other end, which came to the offer, or opened it.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -189,7 +189,7 @@ impl Channel {
         } else if got.flags.contains(ReturnFlags::TRUNC) {
             ReceiveError::TooLong
         } else if got.bytes == 0 {
-            // An empty message looks the same, and nobody of ours sends one.
+            // An empty message looks the same, and no library of ours sends one.
             ReceiveError::Closed
         } else {
             return Ok(Received { len: got.bytes, nfds });

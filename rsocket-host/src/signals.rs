@@ -1,12 +1,12 @@
 //! Signals that arrive inside a section, and what handlers did while a thread was inside a call.
 //!
 //! A handler may call send, recv or close on the very connection whose lock the interrupted thread
-//! holds, and is to get what the kernel would answer. So whoever installs the program's handlers
-//! (the preload library) asks [`arrived`] first: inside a section the signal is kept, everything
-//! else is blocked in the interrupted context, and the end of the section ([`section_over`]) gives
-//! the signal back to the kernel, which runs the handler there. (One that is queued would go behind
-//! its own kind then, so its handler is called instead.) Faults cannot wait: their handlers run at
-//! once.
+//! holds. It is to get what the kernel would answer. So the installer of the program's handlers
+//! (the preload library) asks [`arrived`] first. Inside a section the signal is kept, and
+//! everything else is blocked in the interrupted context. The end of the section
+//! ([`section_over`]) gives the signal back to the kernel, which runs the handler there. (A queued
+//! signal would go behind its own kind then, so its handler is called instead.) Faults cannot
+//! wait: their handlers run at once.
 //!
 //! A thread that waits compares [`seen`] before and after: so it knows whether a handler ran, and
 //! of which kind (signal(7)). Must not know sockets, nor how handlers are installed. A library

@@ -6,10 +6,11 @@
 //! it.
 //!
 //! A stack is taken by one exchange and given back by another, without a lock, so that this is
-//! right in a signal handler. Handlers of the program's wait until it is over (`thread::deepen`):
-//! one that leaves by a jump would find itself on a stack that is none of the thread's. Stacks are
-//! kept for the next caller. Whoever sleeps, or lets handlers run, can still have the memory of one
-//! for its buffers ([`lend`]). Must not know what runs. Entry points: [`on_own`], [`lend`].
+//! right in a signal handler. Handlers of the program's wait until it is over (`thread::deepen`): a
+//! handler that leaves by a jump would find itself on a stack that is none of the thread's. Stacks
+//! are kept for the next caller. A caller that sleeps, or lets handlers run, can still have the
+//! memory of a stack for its buffers ([`lend`]). Must not know what runs. Entry points:
+//! [`on_own`], [`lend`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -29,7 +30,8 @@ use crate::sys::{self, PAGE_SIZE};
 /// Bytes of one stack, of which only what is used takes memory.
 const SIZE: usize = 256 << 10;
 
-/// Stacks that nobody uses now. Acquire and release: who takes one finds its guard page in place.
+/// Stacks that no thread uses now. Acquire and release: the thread that takes a stack finds its
+/// guard page in place.
 static SPARE: [AtomicPtr<c_void>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 
 /// Calls `f` on a stack of the library's own, with signals put off; on the caller's where there is
@@ -92,7 +94,7 @@ fn give_back(stack: *mut c_void) {
         s.compare_exchange(null_mut(), stack, Ordering::Release, Ordering::Relaxed).is_ok()
     };
     if !SPARE.iter().any(kept) && !sys::is_sandboxed() {
-        // SAFETY: mapped by make() with this length, and nobody runs on it.
+        // SAFETY: mapped by make() with this length, and no thread runs on it.
         let _ = unsafe { rustix::mm::munmap(stack, SIZE) };
     }
 }
@@ -114,7 +116,7 @@ fn make() -> Option<*mut c_void> {
     // SAFETY: the mapping just made, but for its lowest page.
     let open = unsafe { rustix::mm::mprotect(at.byte_add(PAGE_SIZE), SIZE - PAGE_SIZE, prot) };
     if open.is_err() {
-        // SAFETY: as above, and nobody has seen it.
+        // SAFETY: as above, and no other thread has seen it.
         let _ = unsafe { rustix::mm::munmap(at, SIZE) };
         return None;
     }
@@ -127,7 +129,7 @@ struct Job<F, R> {
     result: MaybeUninit<R>,
 }
 
-/// Calls `f` with the stack that ends at `top`, or, if that is null, with the one that there is.
+/// Calls `f` with the stack that ends at `top`, or, if that is null, with the current stack.
 fn call<F: FnOnce() -> R, R>(top: *mut c_void, f: F) -> R {
     let mut job = Job { f: ManuallyDrop::new(f), result: MaybeUninit::<R>::uninit() };
     // SAFETY: the stack is this thread's alone, its end is aligned to a page, and `run` is given
@@ -153,7 +155,7 @@ type Run = unsafe extern "C-unwind" fn(*mut c_void);
 /// Calls `run(job)` with the stack pointer at `top`, or, if that is null, where it is.
 ///
 /// # Safety
-/// `top` is null or the aligned end of a stack that nobody else uses; `run` accepts `job`.
+/// `top` is null or the aligned end of a stack that no other thread uses; `run` accepts `job`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn switch(job: *mut c_void, run: Run, top: *mut c_void) {

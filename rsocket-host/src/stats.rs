@@ -1,5 +1,5 @@
-//! What this process has done, in numbers: for `rsstat`, for tests, and for whoever asks why a
-//! connection is on TCP. Plain relaxed adds into one block of memory of fixed layout.
+//! What this process has done, in numbers: for `rsstat`, for tests, and for the user's question why
+//! a connection is on TCP. Plain relaxed adds into one block of memory of fixed layout.
 //!
 //! Must not know connections or policy. Entry points: [`add`], [`fell_back`], [`snapshot`],
 //! [`report_at_exit`].

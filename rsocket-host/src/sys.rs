@@ -207,8 +207,8 @@ pub fn close_private(fd: RawFd) {
 /// Closes a number that its one owner gives up, past libc, whose `close` is a hook where this
 /// library is preloaded.
 pub fn close(fd: RawFd) {
-    // SAFETY: the kernel takes the number and touches no memory; a wrong one is an EBADF, or takes
-    // away what another owner counts on, who then gets an error.
+    // SAFETY: the kernel takes the number and touches no memory. A wrong one is an EBADF, or takes
+    // away what another owner counts on; that owner then gets an error.
     unsafe { rustix::io::close(fd) };
 }
 
@@ -222,7 +222,7 @@ pub fn put_at(fd: OwnedFd, at: RawFd, closes_on_exec: bool) -> Result<(), Failur
     put
 }
 
-/// As [`put_at`], for a number of anybody's, and what is named keeps its other name.
+/// As [`put_at`], for any owner's number, and what is named keeps its other name.
 ///
 /// # Errors
 /// As dup3(2).
@@ -339,7 +339,7 @@ pub fn emptied_in_copies() -> Option<&'static EmptiedPage> {
     // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
     let page = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_SIZE, prot, flags) }
         .ok()?;
-    // SAFETY: the page is ours and nobody has seen it yet.
+    // SAFETY: the page is ours and no other thread has seen it yet.
     if unsafe { rustix::mm::madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
         // SAFETY: as above.
         let _ = unsafe { rustix::mm::munmap(page, PAGE_SIZE) };

@@ -1,6 +1,6 @@
-//! Who and where the calling thread is, cheaply: its kernel id, its CPU, and whether it is inside a
-//! section, that is, holds one of our locks. A signal that finds it there waits for the section's
-//! end ([`super::signals`]).
+//! Which thread is calling, and where it is, cheaply: its kernel id, its CPU, and whether it is
+//! inside a section, that is, holds one of our locks. A signal that finds it there waits for the
+//! section's end ([`super::signals`]).
 //!
 //! What a thread knows of itself ([`super::own`]) is zero at first and has no destructor, so that a
 //! hook may touch it in a signal handler and in a thread that is being torn down. The cached id
@@ -133,8 +133,8 @@ pub fn entered() -> bool {
 /// After a count went down.
 #[inline(always)]
 fn at_the_end(t: &Own) {
-    // A signal that comes before the count went down is seen here, one that comes later finds no
-    // section.
+    // A signal that comes before the count went down is seen here; a signal that comes later finds
+    // no section.
     compiler_fence(SeqCst);
     if t.due.get() != 0 && t.held.get() | t.entered.get() == 0 && !t.deep.get() {
         signals::section_over();
@@ -149,7 +149,7 @@ pub fn cpu() -> u32 {
     (rustix::thread::sched_getcpu() as u32).wrapping_add(1)
 }
 
-/// Gives the CPU away once, to whoever else wants it.
+/// Gives the CPU away once, to another thread that wants it.
 pub fn yield_now() {
     rustix::thread::sched_yield();
 }
@@ -173,7 +173,7 @@ pub fn had_one_cpu() -> bool {
     ONE_CPU.load(Relaxed) & 1 != 0
 }
 
-/// As [`has_one_cpu`], for whoever has the time, in ticks of [`crate::sys::ticks`].
+/// As [`has_one_cpu`], for a caller that has the time, in ticks of [`crate::sys::ticks`].
 #[must_use]
 #[inline]
 pub fn has_one_cpu_at(now: u64) -> bool {

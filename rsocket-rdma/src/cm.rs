@@ -52,7 +52,7 @@ impl EventChannel {
         if raw.is_null() {
             return Err(refused(gate::last_error()));
         }
-        // SAFETY: made above, and nobody else has it.
+        // SAFETY: made above, and no other thread has it.
         let field = unsafe { &mut (*raw).fd };
         let private = gate::keep(field, true).and_then(|()| {
             rustix::fs::fcntl_setfl(sys::borrow(*field), rustix::fs::OFlags::NONBLOCK)
@@ -199,8 +199,8 @@ impl CmId {
         let _inside = gate::enter()?;
         let mut raw = core::ptr::null_mut();
         let f = &channel.channel.loaded.table;
-        // SAFETY: the channel is alive and outlives the identifier; the pointer is valid; the key
-        // is not used as a pointer by anybody.
+        // SAFETY: the channel is alive and outlives the identifier; the pointer is valid; no code
+        // uses the key as a pointer.
         let made = unsafe {
             (f.rdma_create_id)(channel.channel.raw, &raw mut raw, key as *mut c_void, space)
         };

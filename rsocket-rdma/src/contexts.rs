@@ -52,8 +52,8 @@ unsafe impl Send for Device {}
 /// All that were ever opened, the latest first. Changed inside the gate.
 static DEVICES: AtomicPtr<Device> = AtomicPtr::new(core::ptr::null_mut());
 
-/// How often this process was told to open its devices anew. Relaxed: whoever says so gives the
-/// others work after it.
+/// How often this process was told to open its devices anew. Relaxed: the thread that says so gives
+/// the other threads work after it.
 static ERA: AtomicU32 = AtomicU32::new(0);
 
 /// What is opened from here on is opened anew: this process has changed its credentials.
@@ -106,7 +106,7 @@ impl Device {
         if context.is_null() {
             return Err(refused(gate::last_error()));
         }
-        // SAFETY: the context was opened just now, and nobody else has it.
+        // SAFETY: the context was opened just now, and no other thread has it.
         unsafe {
             gate::keep(&mut (*context).cmd_fd, true).map_err(CmError::Os)?;
             gate::keep(&mut (*context).async_fd, true).map_err(CmError::Os)?;
@@ -214,7 +214,7 @@ impl Channel {
             return Err(CmError::Os(gate::last_error()));
         }
         let channel = Self { device, raw, pid: sys::pid() };
-        // SAFETY: made above, and nobody else has it.
+        // SAFETY: made above, and no other thread has it.
         let field = unsafe { &mut (*raw).fd };
         gate::keep(field, true).map_err(CmError::Os)?;
         // Its own flags: the kernel made it for this channel.
@@ -260,7 +260,7 @@ impl Drop for Channel {
             return;
         }
         let _uncancelled = gate::uncancelled();
-        // SAFETY: nobody has a use for it any more. If it is private, let_go closes it and the
+        // SAFETY: no thread has a use for it any more. If it is private, let_go closes it and the
         // library closes -1; else the library closes it.
         unsafe {
             gate::let_go(&mut (*self.raw).fd);
@@ -286,9 +286,9 @@ impl EventSource {
     pub fn next(&self) -> Option<u64> {
         let _uncancelled = gate::uncancelled();
         let (cq, key) = self.channel.next()?;
-        // At once and not in batches: whoever drops the pair waits for it, and can only then free
-        // the queue. SAFETY: the queue is alive until its event is acknowledged, which happens
-        // here.
+        // At once and not in batches: the thread that drops the pair waits for it, and can free the
+        // queue only then. SAFETY: the queue is alive until its event is acknowledged, which
+        // happens here.
         unsafe { (self.channel.device.loaded.table.ibv_ack_cq_events)(cq, 1) };
         Some(key)
     }

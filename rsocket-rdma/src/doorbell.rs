@@ -1,13 +1,13 @@
 //! The doorbell of a software device whose provider may not ring it any more.
 //!
-//! The provider of soft-RoCE tells the kernel of new work by a `write` to the device's file, and
-//! the kernel takes such writes only from the very credentials that opened it: not from a server
-//! that has changed to its user's since (setuid(2), setgroups(2), a log-in of sshd). The same
-//! command as an ioctl(2) is taken from whoever has the file, which is how libibverbs sends all its
-//! other commands. Adapters have doorbells in mapped memory, and need neither. Soft-iWARP's
-//! provider is left alone: it complains on the program's standard error, which may be a connection,
-//! each time it is refused. Layouts and numbers are those of `rdma/ib_user_ioctl_cmds.h` and
-//! `rdma/ib_user_verbs.h`. Entry point: [`ring`].
+//! The provider of soft-RoCE tells the kernel of new work by a `write` to the device's file. The
+//! kernel takes such writes only from the very credentials that opened it: not from a server that
+//! has changed to its user's since (setuid(2), setgroups(2), a log-in of sshd). The kernel takes
+//! the same command as an ioctl(2) from any process that has the file, which is how libibverbs
+//! sends all its other commands. Adapters have doorbells in mapped memory, and need neither.
+//! Soft-iWARP's provider is left alone: it complains on the program's standard error, which may be
+//! a connection, each time it is refused. Layouts and numbers are those of
+//! `rdma/ib_user_ioctl_cmds.h` and `rdma/ib_user_verbs.h`. Entry point: [`ring`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;

@@ -23,7 +23,7 @@ pub enum Kind {
     AddressResolved,
     /// The route is resolved; next are the pair and connecting.
     RouteResolved,
-    /// Somebody wants to connect to the listening identifier.
+    /// A peer wants to connect to the listening identifier.
     Request {
         /// The new connection, the receiver's own. Its key is that of the listener until it is
         /// changed. Dropped without an answer, it refuses.
@@ -41,8 +41,8 @@ pub enum Kind {
     /// The peer refused.
     Rejected {
         /// The transport's reason: for InfiniBand the number of the CM's REJ message, for iWARP an
-        /// error number. 8 and `ECONNREFUSED` mean that nobody listens there, 28 that the peer's
-        /// program refused.
+        /// error number. 8 and `ECONNREFUSED` mean that no program listens there, 28 that the
+        /// peer's program refused.
         status: i32,
         /// What the peer sent.
         private: Private,

@@ -207,7 +207,7 @@ static LOADED: AtomicPtr<Loaded> = AtomicPtr::new(core::ptr::null_mut());
 /// # Errors
 /// What is missing. That is asked anew each time, since packages come and go.
 pub(super) fn library() -> Result<&'static Loaded, Missing> {
-    // Acquire: pairs with the Release of whoever published the table.
+    // Acquire: pairs with the Release of the thread that published the table.
     let known = LOADED.load(Ordering::Acquire);
     // SAFETY: published tables are never freed.
     if let Some(loaded) = unsafe { known.as_ref() } { Ok(loaded) } else { first() }
@@ -219,8 +219,8 @@ fn first() -> Result<&'static Loaded, Missing> {
     let handles = Handles { verbs: load(VERBS_FILE)?, cm: load(CM_FILE)? };
     let table = Library::look_up(&handles)?;
     // SAFETY: takes nothing. It asks the kernel whether pinned pages are copied at a fork, and only
-    // if they are not prepares to mark them; that it may be too late for it (EINVAL) does not
-    // matter to us, who mark our own memory.
+    // if they are not prepares to mark them. That it may be too late for it (EINVAL) does not
+    // matter to us, since we mark our own memory.
     unsafe { (table.ibv_fork_init)() };
     let mine = Box::into_raw(Box::new(Loaded { table, shared }));
     // Release: pairs with the Acquire above. Acquire on failure: the winner's table is used.
@@ -229,7 +229,8 @@ fn first() -> Result<&'static Loaded, Missing> {
         // SAFETY: it was made above and is never freed.
         Ok(_) => Ok(unsafe { &*mine }),
         Err(winner) => {
-            // SAFETY: ours was not published, so nobody else has it; the winner's is never freed.
+            // SAFETY: ours was not published, so no other thread has it; the winner's is never
+            // freed.
             unsafe {
                 drop(Box::from_raw(mine));
                 Ok(&*winner)

@@ -52,7 +52,7 @@ pub(super) fn uncancelled() -> Uncancelled {
 impl Drop for Uncancelled {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: as above; the state is the one that there was.
+        // SAFETY: as above; the state is the thread's earlier one.
         unsafe { pthread_setcancelstate(self.before, core::ptr::null_mut()) };
     }
 }
@@ -64,12 +64,12 @@ pub(super) struct Inside {
     _uncancelled: Uncancelled,
 }
 
-/// Nobody dies inside: a broken lock is that of a child that was made without the steps below.
+/// No thread dies inside: a broken lock is that of a child that was made without the steps below.
 fn breaks() {
     BROKEN.store(true, Ordering::Relaxed);
 }
 
-/// Goes in, waiting for whoever is inside: for as long as its system call takes.
+/// Goes in, waiting for the thread that is inside: for as long as its system call takes.
 ///
 /// # Errors
 /// `EAGAIN` in a signal handler that interrupted this thread inside; [`Missing::Forked`].
@@ -121,8 +121,8 @@ pub fn fork_child() {
 }
 
 /// The private descriptors that a child of a fork closes; 0 for none, which stdin is never moved
-/// to. Relaxed everywhere: a place belongs to whoever put a number there, and the child has one
-/// thread.
+/// to. Relaxed everywhere: a place belongs to the caller that put a number there, and the child has
+/// one thread.
 static KEPT: [AtomicI32; 128] = [const { AtomicI32::new(0) }; 128];
 
 /// Moves a descriptor, whose number a library keeps in `field`, to a private number. With `ours`, a

@@ -1,5 +1,5 @@
-//! What librdmacm knows a connection by, and the channel of its events: who owns them, and who may
-//! call.
+//! What librdmacm knows a connection by, and the channel of its events: their owners, and which
+//! threads may call.
 //!
 //! Knows no event. Entry points: [`CmId`], which [`super::cm`] makes, and [`Identifier::call`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -24,7 +24,7 @@
 //! - **Descriptors** are moved to private numbers: the libraries keep a number in a public field,
 //!   and use it from there each time.
 
-// A panic in here kills somebody else's program.
+// A panic in here kills a program that is not ours.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
@@ -64,7 +64,7 @@ pub use ud::{MOST_BYTES, NotSent, UdPair};
 /// An address as the connection manager takes it: IPv4 or IPv6, with the port.
 pub type SockAddr = core::net::SocketAddr;
 
-/// Why there is no RDMA here. Its text is one line for the log, for whoever wonders.
+/// Why there is no RDMA here. Its text is one line for the log, for a user who wonders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// This library cannot be loaded.

@@ -30,7 +30,7 @@ const SLOTS: u16 = 64;
 const ROUTE_HEADER: usize = 40;
 /// From one receive's slot to the next, in bytes.
 const STRIDE: usize = 2112;
-/// The key of everybody who uses the connection manager's datagrams.
+/// The key of every program that uses the connection manager's datagrams.
 const KEY: u32 = 0x0123_4567;
 /// Completions read by one call.
 const BATCH: usize = 16;
@@ -213,7 +213,7 @@ impl UdPair {
         request.num_sge = 1;
         let _uncancelled = gate::uncancelled();
         // SAFETY: the queue pair is alive; the request lives on this stack, the slot in registered
-        // memory, and nobody else has it.
+        // memory, and nothing else has it.
         if unsafe { ffi::post_receive(self.qp, &raw mut request) }.is_err() {
             self.broken = true;
         }
@@ -424,7 +424,8 @@ impl Drop for UdPair {
         if !self.qp.is_null() {
             self.flush();
             let destroyed = self.id.call(|f, id| {
-                // SAFETY: the identifier is alive and has this queue pair; nobody posts any more.
+                // SAFETY: the identifier is alive and has this queue pair; no thread posts any
+                // more.
                 unsafe { (f.rdma_destroy_qp)(id) };
                 0
             });

@@ -22,7 +22,7 @@ use super::park::Announce;
 use rsocket_host::failure::Failure;
 use rsocket_host::sys;
 
-/// What keeps an arena mappable for ever: nobody can resize it, nor take these seals away.
+/// What keeps an arena mappable for ever: no process can resize it, nor take these seals away.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// The file system of memfds (a huge-page memfd has another: its size is not counted in pages).
@@ -103,7 +103,7 @@ impl Unused {
 
     /// Ends the mapping.
     pub fn discard(self) {
-        // SAFETY: nobody has had the arena, from which alone handles come.
+        // SAFETY: no caller has had the arena, from which alone handles come.
         unsafe { self.0.unmap() };
     }
 }
@@ -208,10 +208,9 @@ impl Arena {
         (index < self.channels).then_some(Channel { arena: self.base, index })
     }
 
-    /// One side's ready bitmap: bit `i % 64` of word `i / 64` stands for channel `i`. Whoever looks
-    /// takes a word by `swap(0, Acquire)`, which pairs with the Release in
-    /// [`super::park::Sleepers::wake`], after it has heard the side's wakers
-    /// ([`super::park::hear`]).
+    /// One side's ready bitmap: bit `i % 64` of word `i / 64` stands for channel `i`. A thread that
+    /// looks first hears the side's wakers ([`super::park::hear`]). Then it takes a word by
+    /// `swap(0, Acquire)`, which pairs with the Release in [`super::park::Sleepers::wake`].
     #[must_use]
     pub fn ready(&self, side: u32) -> &ReadySide {
         let [connecting, accepting] = &self.header().ready;
@@ -252,7 +251,7 @@ impl Arena {
         let moved =
             unsafe { rustix::mm::mremap_fixed(new, size, size, MremapFlags::MAYMOVE, at) }.is_ok();
         if !moved {
-            // SAFETY: the mapping just made, which nobody has seen.
+            // SAFETY: the mapping just made, which no other thread has seen.
             let _ = unsafe { rustix::mm::munmap(new, size) };
         }
         moved
@@ -275,7 +274,7 @@ impl Arena {
     /// No [`Channel`] or [`Direction`] of this arena is used again, by any thread.
     pub unsafe fn unmap(self) {
         if let Some(size) = arena_len(self.channels) {
-            // SAFETY: base and size are those of one mapping of ours; nobody uses it again
+            // SAFETY: base and size are those of one mapping of ours; no thread uses it again
             // (caller).
             let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), size) };
         }
@@ -295,7 +294,7 @@ pub(super) fn sealed_size(fd: BorrowedFd<'_>) -> Result<usize, OpenError> {
         .map_err(|_| OpenError::Size)
 }
 
-/// A memfd of that size, which nobody can change.
+/// A memfd of that size, which no process can change.
 pub(super) fn sealed(size: usize) -> Result<OwnedFd, Failure> {
     if !sys::file_may_reach(size as u64) {
         return Err(Failure::FileTooLong);
@@ -367,8 +366,8 @@ impl Channel {
         Announce { word, bit: 1 << (self.index % 64), woken }
     }
 
-    /// Both directions as if fresh, for the next connection in this channel. Nobody may be using
-    /// it.
+    /// Both directions as if fresh, for the next connection in this channel. No thread of either
+    /// side may be using it.
     pub fn wipe(&self) {
         self.direction(0).wipe();
         self.direction(1).wipe();

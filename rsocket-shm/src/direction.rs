@@ -97,14 +97,14 @@ impl Direction {
         &self.page().sender
     }
 
-    /// The receiver's sleepers, who wait for data: armed by the receiver, woken by the sender.
+    /// The receiver's sleepers, which wait for data: armed by the receiver, woken by the sender.
     #[must_use]
     #[inline]
     pub fn data_waiters(&self) -> Sleepers<'_> {
         sleepers(&self.page().data_waiters)
     }
 
-    /// The sender's sleepers, who wait for room: armed by the sender, woken by the receiver.
+    /// The sender's sleepers, which wait for room: armed by the sender, woken by the receiver.
     #[must_use]
     #[inline]
     pub fn room_waiters(&self) -> Sleepers<'_> {
@@ -273,8 +273,8 @@ impl Direction {
         }
     }
 
-    /// Sender: whether the word at this position has been published, by whoever held the lock
-    /// before.
+    /// Sender: whether the word at this position has been published, by the thread that held the
+    /// lock before.
     #[must_use]
     #[inline]
     pub fn data_published(&self, position: u32) -> bool {
@@ -388,7 +388,8 @@ impl Direction {
         sge
     }
 
-    /// As if fresh: every word of the head is 0 again. Nobody else may be using the direction.
+    /// As if fresh: every word of the head is 0 again. No other thread, of either side, may be
+    /// using the direction.
     pub fn wipe(&self) {
         let words = self.base.cast::<AtomicU64>();
         for i in 0..HEAD_LEN / 8 {

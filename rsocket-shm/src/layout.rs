@@ -97,27 +97,27 @@ pub const fn arena_len(channels: u32) -> Option<usize> {
     Some(HEADER_LEN + channels as usize * CHANNEL_LEN)
 }
 
-/// What the end that receives tells the one that sends.
+/// What the receiving end tells the sending end.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct ReceiverLine {
     /// Nonzero: no thread of the receiver is inside the kernel on this direction, it may switch.
     pub acknowledged: AtomicU32,
-    /// Nonzero: nobody will read any more.
+    /// Nonzero: the receiver will read no more.
     pub receiver_closed: AtomicU32,
-    /// Where the receiver last ran: `sync::thread::cpu()`, 0 unknown.
+    /// Where the receiver last ran: `rsocket_host::thread::cpu()`, 0 unknown.
     pub receiver_cpu: AtomicU32,
 }
 
-/// What the end that sends tells the one that receives.
+/// What the sending end tells the receiving end.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct SenderLine {
     /// Bytes of the stream that went by TCP before this direction took over, plus 1.
     pub switch_offset: AtomicU64,
-    /// The fallback to TCP, written once by whoever goes first: the sender, with the bytes of this
-    /// direction after which the rest goes by TCP, plus 1; or the receiver, with the bytes that it
-    /// has read, plus 1, and the highest bit. Before that the receiver may set the highest bit
+    /// The fallback to TCP, written once by the end that goes first. The sender writes the bytes of
+    /// this direction after which the rest goes by TCP, plus 1. The receiver writes the bytes that
+    /// it has read, plus 1, and the highest bit. Before that the receiver may set the highest bit
     /// alone: the sender is to go first.
     pub end: AtomicU64,
     /// Bytes that TCP had taken when the receiver's unread residual bytes began to be sent by it,
@@ -125,7 +125,7 @@ pub struct SenderLine {
     pub returned: AtomicU64,
     /// Nonzero: the sender has no credit or no room left.
     pub starved: AtomicU32,
-    /// Where the sender last ran: `sync::thread::cpu()`, 0 unknown.
+    /// Where the sender last ran: `rsocket_host::thread::cpu()`, 0 unknown.
     pub sender_cpu: AtomicU32,
     /// Nonzero: nothing more will be sent.
     pub sender_closed: AtomicU32,
@@ -133,7 +133,7 @@ pub struct SenderLine {
     pub why: AtomicU32,
 }
 
-/// Who sleeps at one side of a direction: see [`super::park`].
+/// The sleepers at one side of a direction: see [`super::park`].
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct SleeperLine {
@@ -221,8 +221,8 @@ pub struct DirectionPage {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct ReadySide {
-    /// Who has woken which wakers of the side's epoll sets that were not heard yet
-    /// ([`super::park::Announce`]).
+    /// Which threads have woken which wakers of the side's epoll sets, as far as they were not
+    /// heard yet ([`super::park::Announce`]).
     pub woken: [AtomicU64; WOKEN_WORDS],
     /// Channels that have become ready.
     pub bits: [AtomicU64; READY_WORDS],

@@ -2,10 +2,10 @@
 //! reads.
 //!
 //! The writer makes it ([`Outgoing::create`]) and brings it to the reader by means that this module
-//! does not know, who checks and maps it ([`Incoming::open`]) and says so in it. Each side keeps
-//! its own place in private memory; what the other side writes (its place, lengths, bytes) is read
-//! once and checked, and one that makes no sense ends the ring for whoever sees it. A full ring
-//! takes nothing: what to do with a datagram then is the caller's business.
+//! does not know. The reader checks and maps it ([`Incoming::open`]) and says so in it. Each side
+//! keeps its own place in private memory. What the other side writes (its place, lengths, bytes) is
+//! read once and checked; a value that makes no sense ends the ring for the side that sees it. A
+//! full ring takes nothing: what to do with a datagram then is the caller's business.
 //!
 //! Waking: a reader that is about to sleep says so ([`Incoming::sleeping`]), fences, and looks once
 //! more; a writer that has put something in fences and takes that word ([`Put::Wake`]). How the
@@ -115,7 +115,7 @@ impl Drop for Ring {
 pub enum Put {
     /// It is the reader's.
     Done,
-    /// It is the reader's, who sleeps and is to be woken.
+    /// It is the reader's, which sleeps and is to be woken.
     Wake,
     /// There is no room.
     Full,
@@ -145,7 +145,7 @@ impl Outgoing {
             }
         };
         ring.head().version.store(VERSION, Ordering::Relaxed);
-        // The first datagram wakes whoever has just mapped it.
+        // The first datagram wakes the reader that has just mapped it.
         ring.head().asleep.0.store(1, Ordering::Relaxed);
         // Release: pairs with the acquire in Incoming::open.
         ring.head().magic.store(MAGIC, Ordering::Release);
@@ -270,7 +270,7 @@ impl Incoming {
         Ok(more)
     }
 
-    /// Datagrams that [`Self::look`] has seen and nobody taken.
+    /// Datagrams that [`Self::look`] has seen and the reader has not taken.
     #[must_use]
     pub fn known(&self) -> u32 {
         self.seen.wrapping_sub(self.place)

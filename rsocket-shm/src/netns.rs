@@ -3,9 +3,9 @@
 //! The kernel looks for an abstract name where the socket that asks belongs, which is where its
 //! thread was when it was made. A thread may go elsewhere (`setns`, `unshare`), and take
 //! connections along that have attached. So before the first of them does, and before the first
-//! waker is made, the process makes a socket that stays at home, and keeps it: it signals wakers
-//! wherever its thread is. No waker is made elsewhere, since nobody would find it, and no
-//! connection of another namespace attaches ([`settle`]).
+//! waker is made, the process makes a socket that stays at home, and keeps it. By this socket it
+//! signals wakers wherever its thread is. No waker is made elsewhere, since no peer would find it,
+//! and no connection of another namespace attaches ([`settle`]).
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -29,8 +29,8 @@ pub(super) fn socket() -> Option<RawFd> {
     Some(HOME.load(Ordering::Relaxed)).filter(|fd| *fd >= 0)
 }
 
-/// Makes sure that there is a home, and that `fd` belongs there. The first one that asks makes the
-/// place where its thread is home.
+/// Makes sure that there is a home, and that `fd` belongs there. The first thread that asks makes
+/// the place where it is home.
 ///
 /// # Errors
 /// [`ELSEWHERE`], and those of `socket`.
@@ -49,7 +49,7 @@ pub(super) fn datagram_socket() -> Result<OwnedFd, Failure> {
 }
 
 /// A new socket that is at home, for a peer of another network namespace, which signals our wakers
-/// by it. No other peer has the same one: what whoever has it does to it is its own loss.
+/// by it. No other peer has the same one: what the peer does to it is the peer's own loss.
 ///
 /// # Errors
 /// [`ELSEWHERE`] where the calling thread is not at home, and those of `socket`.

@@ -1,10 +1,10 @@
 //! How a thread goes to sleep on a direction without missing what is published meanwhile.
 //!
 //! A sleeper puts its waker into a waiter slot, says in `any` that it did, fences, looks once
-//! more, and only then sleeps. The other side publishes, fences, looks at `any`, and if somebody is
-//! there takes the words and wakes. Of the two fences one comes first; whoever comes second sees
-//! what the other did, so that either the sleeper finds the data or the waking thread finds the
-//! sleeper.
+//! more, and only then sleeps. The other side publishes, fences, looks at `any`, and if a sleeper
+//! is there takes the words and wakes. Of the two fences one comes first; the side whose fence
+//! comes second sees what the other did. So either the sleeper finds the data or the waking thread
+//! finds the sleeper.
 //!
 //! - The sleeper's fence is in [`Sleepers::arm`]; its partner is the waking thread's, in
 //!   [`Sleepers::wake`]. There are no others.
@@ -40,12 +40,12 @@ pub use super::waiter_slot::{MARK_READY, ON_WORD, WAKER, on_word};
 /// and whether its waker is waking already.
 ///
 /// A set whose thread sleeps is armed in each of its channels. If many of them become ready one
-/// after the other, as when a server answers all its clients at once, one wake says it all: it
-/// takes a system call, and the sleeper will look at all the bits. So who wakes notes that it did,
-/// and does not wake again while the note is there; the set's owner takes the notes out ([`hear`])
-/// before it looks at the bits. A thread goes by its own notes alone: another one may have been
-/// interrupted, or killed, between its note and its ring. What is written here is a peer's word:
-/// false, it makes a ring too few for the peer itself, or one too many for us.
+/// after the other, as when a server answers all its clients at once, one wake says it all. It
+/// takes a system call, and the sleeper will look at all the bits. So the thread that wakes notes
+/// that it did, and does not wake again while the note is there. The set's owner takes the notes
+/// out ([`hear`]) before it looks at the bits. A thread goes by its own notes alone: another thread
+/// may have been interrupted, or killed, between its note and its ring. What is written here is a
+/// peer's word: false, it makes a ring too few for the peer itself, or one too many for us.
 #[derive(Debug)]
 pub struct Announce<'a, W = AtomicU64> {
     /// The word of the bitmap.
@@ -99,8 +99,8 @@ fn note(id: u64) -> u64 {
 }
 
 /// From here on the wakers of this side have to be woken again. To be called after a waker was
-/// drained and before the ready bits are looked at: whoever did not wake, since it found the waker
-/// waking, has set its bit before.
+/// drained and before the ready bits are looked at: a thread that did not wake, since it found the
+/// waker waking, has set its bit before.
 #[inline]
 pub fn hear<W: Word64>(woken: &[W; WOKEN_WORDS]) {
     for word in woken {
@@ -167,7 +167,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         })
     }
 
-    /// The word at this place, for who sleeps on it.
+    /// The word at this place, for the thread that sleeps on it.
     #[must_use]
     pub fn word(&self, slot: usize) -> Option<&'a W> {
         self.words.get(slot)
@@ -177,8 +177,8 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
     #[must_use]
     pub fn any_but(&self, but: impl Fn(u64) -> bool) -> bool {
         self.words.iter().any(|word| {
-            // Relaxed: who must not be missed has armed before a fence that the caller's pairs
-            // with.
+            // Relaxed: a sleeper that must not be missed has armed before a fence that the caller's
+            // pairs with.
             let id = word.load(Ordering::Relaxed);
             id != 0 && !but(id)
         })
@@ -191,9 +191,9 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
         self.words.get(slot).is_some_and(|word| word.load(Ordering::Relaxed) == id)
     }
 
-    /// After publishing: wakes whoever sleeps, by `wake(id)` for each. `ready` is where those that
-    /// asked for it find what they were woken for ([`super::arena::Channel::announce`]). True when
-    /// somebody was woken, or is being woken.
+    /// After publishing: wakes all sleepers, by `wake(id)` for each. `ready` is where the sleepers
+    /// that asked for it find what they were woken for ([`super::arena::Channel::announce`]). True
+    /// when a sleeper was woken, or is being woken.
     #[inline(always)]
     pub fn wake_with(&self, ready: Option<Announce<'_, W>>, wake: impl FnMut(u64)) -> bool {
         // The waking thread's fence; its partner is the one in `arm`. What the caller published is
@@ -257,7 +257,7 @@ impl Sleepers<'_> {
         (0..SLEEPERS).any(|i| self.armed(i, word)) || self.arm(word).is_some()
     }
 
-    /// After publishing: wakes whoever sleeps. See [`Sleepers::wake_with`]; the wakers are woken by
+    /// After publishing: wakes all sleepers. See [`Sleepers::wake_with`]; the wakers are woken by
     /// [`wake`].
     #[inline(always)]
     pub fn wake(&self, ready: Option<Announce<'_>>) -> bool {
@@ -265,8 +265,8 @@ impl Sleepers<'_> {
     }
 }
 
-/// Wakes who sleeps on this word. In a sandbox it is woken by its time-out, and will not do it
-/// again.
+/// Wakes the thread that sleeps on this word. In a sandbox it is woken by its time-out, and will
+/// not do it again.
 #[cold]
 fn wake_on_word<W>(word: &W) {
     if !sys::is_sandboxed() {
@@ -320,7 +320,7 @@ mod tests {
         assert!(!s.disarm(0, 5));
         assert_eq!(s.arm(7), Some(0));
         assert!(s.disarm(0, 7));
-        // The bit that stayed behind costs a look, and wakes nobody.
+        // The bit that stayed behind costs a look, and wakes no sleeper.
         assert!(!s.wake_with(None, |_| unreachable!()));
         assert_eq!(any.load(Ordering::Relaxed), 0);
     }

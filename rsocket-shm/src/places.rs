@@ -2,9 +2,10 @@
 //! ring in which bytes for them travel.
 //!
 //! The memory behind a mapping is the receiving program's own, which no other process can reach. So
-//! the bytes lie in a ring of the channel, each piece behind a [`Header`] that names mapping and
-//! place, until somebody on the receiver's side puts them there. The ring has room of its own,
-//! apart from the receive buffer: a program that does not read its stream holds up nothing here.
+//! the bytes lie in a ring of the channel, until a thread of the receiver's side puts them into
+//! place. Each piece lies behind a [`Header`] that names mapping and place. The ring has room of
+//! its own, apart from the receive buffer: a program that does not read its stream holds up nothing
+//! here.
 //! Positions are the caller's, as in [`super::direction`]; they count bytes since the start.
 //! Nothing that is read here is to be believed: [`Direction::next_place`] checks that a piece lies
 //! in the ring, and the caller that it lies in a mapping.
@@ -95,8 +96,8 @@ impl Direction {
         // channel.
         let high = self.placed().high.load(Ordering::Relaxed) as usize;
         before.iter().skip(high).for_each(|skipped| skipped.len.store(0, Ordering::Relaxed));
-        // Release fence: whoever reads a field of the new mapping reads a generation that is odd or
-        // new (find_map).
+        // Release fence: a sender that reads a field of the new mapping reads a generation that is
+        // odd or new (find_map).
         entry.generation.store(generation | 1, Ordering::Relaxed);
         fence(Ordering::Release);
         entry.offset.store(offset, Ordering::Relaxed);

@@ -11,8 +11,8 @@
 //!   receive for it; a post is reported when its word and all earlier ones have theirs. So the ring
 //!   never has more than the posts that were not reported and the receives that were not used.
 //! - *The end* is said by the words `sender_closed` and `receiver_closed`. A process that dies says
-//!   nothing: that is the kernel's news, and whoever watches the TCP connection says it with
-//!   [`ShmPair::bury`].
+//!   nothing: that is the kernel's news, and the thread that watches the TCP connection says it
+//!   with [`ShmPair::bury`].
 //!
 //! What we believe of the peer is only counts, words and places. A lie about a count makes us
 //! report posts early or late, and overruns the liar's own ring; a lie about a place is stopped at
@@ -93,14 +93,14 @@ pub struct ShmPair {
     owed: u64,
 }
 
-/// The direction that comes in at a side, and the one that goes out.
+/// The direction that comes in at a side, and the direction that goes out.
 fn directions(channel: Channel, side: u32) -> (Direction, Direction) {
     (channel.direction(1 - (side & 1)), channel.direction(side & 1))
 }
 
 /// Says that a side neither sends nor receives any more.
 fn say_closed(incoming: Direction, outgoing: Direction) {
-    // Release: pairs with the Acquire in `peer_closed`; whoever sees it sees every word posted
+    // Release: pairs with the Acquire in `peer_closed`; a peer that sees it sees every word posted
     // before.
     outgoing.sender().sender_closed.store(1, Ordering::Release);
     incoming.receiver().receiver_closed.store(1, Ordering::Release);
@@ -155,7 +155,8 @@ impl ShmPair {
     }
 
     /// The process at `side` of the channel is dead: says in its name that it closed, and wakes the
-    /// other side. For whoever watches the process; may be called more than once, from any thread.
+    /// other side. For a thread that watches the process; may be called more than once, from any
+    /// thread.
     pub fn bury(channel: Channel, side: u32) {
         let (incoming, outgoing) = directions(channel, side);
         say_closed(incoming, outgoing);
@@ -184,7 +185,7 @@ impl ShmPair {
         let table = (0..TARGETS).map(|index| self.outgoing.peek_entry(index));
         let mut regions = table.filter(|region| region.len != 0 && region.rkey == target.rkey);
         regions.any(|region| inside(&region, target.addr, bytes.len()))
-            // SAFETY: the slice is readable for its length, and nobody has a reference into an
+            // SAFETY: the slice is readable for its length, and no code has a reference into an
             // arena: it is only given out as raw pointers.
             && unsafe { self.outgoing.write(target.addr, bytes.as_ptr(), bytes.len(), CopyHint::Ordinary) }
     }
@@ -244,7 +245,7 @@ impl ShmPair {
     }
 
     /// The next thing to report, with nothing changed. The token of a post is not looked at again:
-    /// whoever takes it calls `took`.
+    /// a caller that takes it calls `took`.
     fn look(&self) -> Option<Completion> {
         if self.ended {
             return None;

@@ -1,4 +1,4 @@
-//! Random numbers from the kernel, for names that nobody can guess. Nothing is cached.
+//! Random numbers from the kernel, for names that no stranger can guess. Nothing is cached.
 
 use rsocket_host::failure::Failure;
 

@@ -101,7 +101,7 @@ impl Stores {
         }
     }
 
-    /// Counts bytes; true to the one who has ended the phase, and is to judge it.
+    /// Counts bytes; true for the thread that has ended the phase, and is to judge it.
     #[inline]
     fn count(&self, len: u64) -> bool {
         let before = self.bytes.fetch_add(len, Relaxed);
@@ -117,8 +117,8 @@ impl Stores {
                 if self.ordinary.load(Relaxed) { &self.by_ordinary } else { &self.by_streaming };
             way.took(took.max(1));
         }
-        // The trial is over when each has said something; after it nobody is kept on the slower way
-        // until that says something.
+        // The trial is over when each has said something; after it no program is kept on the slower
+        // way until that says something.
         if took <= LONGEST || phases >= TRIAL {
             self.phases.store(phases.wrapping_add(1).max(phases.min(TRIAL)), Relaxed);
         }
@@ -189,7 +189,7 @@ mod tests {
         assert!(n < 12, "{n} of 1000");
     }
 
-    /// Who waits for the program learns nothing.
+    /// A process that waits for its program learns nothing.
     #[test]
     fn a_slow_program_changes_nothing() {
         let stores = Stores::new();

@@ -1,10 +1,10 @@
 //! Wakers: what a sleeper sleeps on beside its TCP socket, and how the other side finds it.
 //!
 //! A waker is an abstract datagram socket of the UNIX family with a random name. Its owner polls
-//! it; whoever finds the waker's id in a waiter slot sends one byte. Anybody of the same network
-//! namespace could (the kernel lists the names), so a ring means "look again" and nothing more, and
-//! a full queue is as good as a ring. Nothing is left behind when the owner dies: the name goes
-//! with the socket, and waking it is refused.
+//! it; a thread that finds the waker's id in a waiter slot sends one byte. Any process of the same
+//! network namespace could (the kernel lists the names). So a ring means "look again" and nothing
+//! more, and a full queue is as good as a ring. Nothing is left behind when the owner dies: the
+//! name goes with the socket, and waking it is refused.
 //!
 //! Wakers are kept in a process-wide pool without locks ([`borrow`], [`give_back`]); the sockets
 //! for waking are cached by id ([`wake`]). All descriptors are private, non-blocking and
@@ -41,7 +41,7 @@ const MOST_RINGS: u32 = 4096;
 
 /// Nothing here.
 const EMPTY: u32 = 0;
-/// A waker that nobody uses.
+/// A waker that no thread or set uses.
 const IDLE: u32 = 1;
 /// Lent to a thread for one sleep.
 const THREAD: u32 = 2;
@@ -141,8 +141,8 @@ impl WakerRef {
     }
 
     /// As [`drain`](Self::drain) where so many rings are due at most: the read that finds nothing
-    /// more is left out. What others have woken is heard by whoever sleeps with this waker next,
-    /// and means nothing.
+    /// more is left out. The next thread that sleeps with this waker hears what other threads have
+    /// rung, and it means nothing.
     pub fn take(&self, due: u32) -> bool {
         if self.stale() {
             return false;
@@ -221,7 +221,7 @@ fn make(state: u32) -> Option<WakerRef> {
         Ok((fd, id)) => {
             waker.fd.store(fd, Ordering::Relaxed);
             waker.id.store(id, Ordering::Relaxed);
-            // Release: pairs with the Acquire of whoever looks at the state in `forked`.
+            // Release: pairs with the Acquire of the child that looks at the state in `forked`.
             waker.state.store(state, Ordering::Release);
             Some(WakerRef { index: index as u32, fd, id })
         }
@@ -296,12 +296,12 @@ fn discard(waker: &Waker) {
 }
 
 /// In the child of a fork: the parent's wakers are not ours to sleep on, since both would drain
-/// them. Closes all but those of epoll sets (whoever owns those keeps them or calls [`forget`]),
+/// them. Closes all but those of epoll sets (the owner of those keeps them or calls [`forget`]),
 /// and frees the locks of threads that do not exist here. The child has one thread; it calls this
-/// before any other function here, after [`thread::forked`].
+/// before any other function here, after [`rsocket_host::thread::forked`].
 pub fn forked() {
     FREE.iter().for_each(|word| word.settle(0));
-    // Relaxed: there is one thread. A page of the pool that nobody has used is not touched.
+    // Relaxed: there is one thread. A page of the pool that was never used is not touched.
     for waker in POOL.iter().take(HIGH.load(Ordering::Relaxed) as usize) {
         match waker.state.load(Ordering::Acquire) {
             EMPTY | SET => {}

@@ -35,7 +35,7 @@ counters! {
     Connections "connections",
     /// Rendezvous names that were bound.
     Offers "attach.offers",
-    /// Offers that ended without anybody there.
+    /// Offers that ended without a process there.
     OffersLapsed "attach.offers_lapsed",
     /// Times the accepting side looked for an offer.
     Knocks "attach.knocks",
@@ -79,7 +79,7 @@ counters! {
     BytesSentRdma "bytes.sent.rdma",
     /// Bytes read from RDMA.
     BytesReceivedRdma "bytes.received.rdma",
-    /// Bytes that TCP took for a peer that had closed, to be told so: nobody reads them.
+    /// Bytes that TCP took for a peer that had closed, to be told so: no process reads them.
     BytesSentUnread "bytes.sent.unread",
     /// Write calls that TCP took.
     MessagesSentTcp "messages.sent.tcp",
@@ -124,8 +124,8 @@ counters! {
     LocksBroken "locks_broken",
     /// Knocks of others than the user at the other end of the connection, who were sent away.
     Strangers "attach.strangers",
-    /// Times that the kernel was asked who has the other end of a connection (a netlink socket
-    /// each).
+    /// Times that the kernel was asked about the other end of a connection: for its owner, or when
+    /// it last acknowledged something (a netlink socket each).
     LookUps "attach.look_ups",
     /// Names in the directory to meet in that were looked at.
     MeetNames "attach.names",

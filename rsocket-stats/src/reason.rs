@@ -37,9 +37,9 @@ reasons! {
     TooYoung "too_young" => "the connection has not moved enough bytes yet to be worth attaching",
     /// Another host, or another network namespace than the peer's or than what has attached before.
     PeerElsewhere "peer_elsewhere" => "the other end is not in this host's network namespace",
-    /// Nobody offers at the rendezvous.
+    /// No process offers at the rendezvous.
     NoOffer "no_offer" => "the other end did not offer: it does not use the library, or chose not to",
-    /// Nobody answered in time.
+    /// No process answered in time.
     OfferLapsed "offer_lapsed" => "the other end did not take up the offer in time",
     /// The handful of open offers is used up.
     TooManyOffers "too_many_offers" => "too many offers of this process are open already",
@@ -67,7 +67,7 @@ reasons! {
     ArenaRefused "arena_refused" => "the shared memory that came from the other end was not acceptable",
     /// A direction was closed before its switch.
     ShutDownEarly "shut_down_early" => "a direction was shut down before it could switch",
-    /// A holder whom we cannot include.
+    /// A holder that we cannot include.
     SharedHolders "shared_holders" => "processes outside the library's view hold the socket too",
     /// Something that cannot be.
     Inconsistent "inconsistent" => "an inconsistency was found; the process attaches no more",
@@ -83,7 +83,7 @@ reasons! {
     NotTcp "not_tcp" => "the socket is not plain TCP",
     /// A system call that should work did not.
     ResourceError "resource_error" => "the kernel refused something that attaching needs",
-    /// Somebody else has the connection's name.
+    /// Another process has the connection's name.
     NameTaken "name_taken" => "somebody else has taken the connection's place at the rendezvous",
     /// The socket is connected to itself.
     SelfConnected "self_connected" => "the socket is connected to itself",
@@ -91,26 +91,26 @@ reasons! {
     NoRoute "no_route" => "the other end is on another host, and no RDMA device leads there",
     /// The other host's end was asked, and did not want.
     PeerRefused "peer_refused" => "the other end, on another host, does not take part over RDMA",
-    /// The program moves bytes in a way that nobody here sees.
+    /// The program moves bytes in a way that this library does not see.
     IoUring "io_uring" => "the process has an io_uring, and RSOCKET_IO_URING allows that",
     /// Not yet, or no more, connected.
     NotConnected "not_connected" => "the socket is not connected",
     /// The program may wait where no hook sees it.
     UnseenWait "unseen_wait" => "no wait for the socket was seen: the program may wait by system calls of its own",
-    /// It came with `exec` or in a message, and this library knows nothing of whoever had it
-    /// before.
+    /// It came with `exec` or in a message, and this library knows nothing of the program that had
+    /// it before.
     NotHandedOver "not_handed_over" => "another program made the connection, and did not hand it over",
-    /// Nobody can be asked who has the other end.
+    /// The kernel cannot be asked for the owner of the other end.
     NoNetlink "no_netlink" => "the kernel lets this process make no netlink socket to ask for the other end",
-    /// Nobody can tell whose an end is.
+    /// The kernel does not tell which user an end belongs to.
     UserNobody "user_nobody" => "an end is of user nobody, which is what the kernel calls every unknown user",
     /// The other end went back, and did not say why.
     PeerReturned "peer_returned" => "the other end has gone back to TCP",
-    /// Neither the kernel nor the handshake tells who somebody is.
+    /// Neither the kernel nor the handshake tells who the process at the rendezvous is.
     NoEvidence "no_evidence" => "whoever is at the rendezvous has not proved that the other end is his",
     /// The handshake is not known, by which ends of two network namespaces would know each other.
     NoHandshake "no_handshake" => "the other end is elsewhere, and the handshake is not known here",
-    /// Nobody was in the directory.
+    /// No process was in the directory for this connection.
     NobodyMet "nobody_met" => "the other end is elsewhere, and did not come to the directory",
     /// The directory is there, and is of no use.
     MeetRefused "meet_refused" => "the directory for meeting cannot be used by this process",

@@ -1,12 +1,12 @@
 //! Poll back-off: whether the CPU that a thread is about to spin on is its own.
 //!
-//! A spin or a yield is worth its while only where nobody else wants the CPU. Beside a busy program
-//! the scheduler takes the CPU away for a whole slice, some milliseconds, and a yield gives it away
-//! for as long (since Linux 6.18, and 6.12.63: "sched/fair: Forfeit vruntime on yield"). A sleeper
-//! is woken in microseconds, since it may preempt whoever has run for long. No call says whether
-//! others want the CPU, but it shows: a look, or the return from a yield, is *late*, long after the
-//! one before. From then on waits on this CPU sleep at once, for a time; then it is found out
-//! again.
+//! A spin or a yield is worth its while only where no other thread wants the CPU. Beside a busy
+//! program the scheduler takes the CPU away for a whole slice, some milliseconds. A yield gives it
+//! away for as long (since Linux 6.18, and 6.12.63: "sched/fair: Forfeit vruntime on yield"). A
+//! sleeper is woken in microseconds, since it may preempt a thread that has run for long. No call
+//! says whether other threads want the CPU, but it shows: a look, or the return from a yield, is
+//! *late*, long after the one before. From then on waits on this CPU sleep at once, for a time;
+//! then it is found out again.
 //!
 //! That time is a multiple of what was lost, so that what others take costs a bounded share of all
 //! time: a machine that is itself held up now and then, as a virtual one is, spins all the same.
@@ -17,7 +17,7 @@
 //! all others.
 //!
 //! Must not know what is waited for. Entry points: [`of`], [`Backoff::holds`] before a wait,
-//! [`Backoff::was_late`] after a look or a yield; [`yield_now`] for who only yields.
+//! [`Backoff::was_late`] after a look or a yield; [`yield_now`] for a caller that only yields.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -33,9 +33,9 @@ use rsocket_host::{sys, thread};
 const MS: u64 = 3_000_000;
 
 /// What is late: longer than a wake-up takes on a machine with work to do (measured: up to 0.2 ms),
-/// shorter than the slice of whoever keeps the CPU busy (0.7 ms on one processor, 1.4 on two, 2.8
-/// on eight and more, and never less than the scheduler's tick lets it be). Whoever ran for a
-/// shorter time was a guest.
+/// and shorter than the slice of a thread that keeps the CPU busy. (That is 0.7 ms on one
+/// processor, 1.4 on two, 2.8 on eight and more, and never less than the scheduler's tick lets it
+/// be.) A thread that ran for a shorter time was a guest.
 pub const LATE: u64 = MS / 2;
 
 /// How many times as long as what was lost the first time is: others then cost a fifth of all time
@@ -135,7 +135,7 @@ pub fn of(cpu: u32) -> &'static Backoff {
     ALL.get(cpu as usize % CPUS).unwrap_or(&NOWHERE)
 }
 
-/// Gives the CPU to whoever else wants it, unless that is known to take long.
+/// Gives the CPU to another thread that wants it, unless that is known to take long.
 pub(crate) fn yield_now() {
     let (here, began) = (of(thread::cpu()), sys::ticks());
     if !here.holds(|| began) {

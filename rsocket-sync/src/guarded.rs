@@ -23,7 +23,7 @@ pub struct Guarded<T> {
     copies: [UnsafeCell<T>; 2],
 }
 
-// SAFETY: the copies are only touched by whoever holds `lock`; T is plain integers.
+// SAFETY: the copies are only touched by the thread that holds `lock`; T is plain integers.
 unsafe impl<T: Copy + Send> Sync for Guarded<T> {}
 
 impl<T: Copy> Guarded<T> {
@@ -44,12 +44,13 @@ impl<T: Copy> Guarded<T> {
         Some(locked)
     }
 
-    /// Waits until whoever is inside has come out.
+    /// Waits until the thread that is inside has come out.
     pub fn wait_for_holder(&self) {
         drop(self.lock(|_| ()));
     }
 
-    /// Makes the lock free, whoever held it: only for memory that no other thread can reach.
+    /// Makes the lock free, whichever thread held it: only for memory that no other thread can
+    /// reach.
     pub fn free(&self) {
         self.lock.reset();
     }
@@ -57,15 +58,15 @@ impl<T: Copy> Guarded<T> {
     /// What the lock gives, without it.
     ///
     /// # Safety
-    /// While the answer lives the caller is alone with the state: nobody else can reach it, or all
-    /// who can keep to another lock, which the caller holds.
+    /// While the answer lives the caller is alone with the state: no other thread can reach it, or
+    /// all threads that can keep to another lock, which the caller holds.
     pub const unsafe fn alone(&self) -> Held<'_, T> {
         Held(self)
     }
 
     #[inline(always)]
     fn current(&self) -> usize {
-        // Relaxed: the lock's acquire pairs with the release of whoever published.
+        // Relaxed: the lock's acquire pairs with the release of the thread that published.
         (self.current.load(Ordering::Relaxed) & 1) as usize
     }
 
@@ -105,7 +106,7 @@ impl<T: Copy> Own<T> {
     /// The valid state.
     #[inline(always)]
     pub fn view(&self) -> &T {
-        // SAFETY: nobody else has the lock, and who drafts borrows this (hold); the index is 0 or
+        // SAFETY: no other thread has the lock, and a draft borrows this (hold); the index is 0 or
         // 1.
         unsafe { &*self.0.copies.get_unchecked(self.0.current()).get() }
     }
@@ -156,7 +157,7 @@ impl<T: Copy> DerefMut for Locked<'_, T> {
     }
 }
 
-/// A state that nobody else touches while this lives.
+/// A state that no other thread touches while this lives.
 pub struct Held<'a, T: Copy>(&'a Guarded<T>);
 
 impl<'a, T: Copy> Held<'a, T> {
@@ -169,12 +170,13 @@ impl<'a, T: Copy> Held<'a, T> {
     /// The valid state.
     #[inline(always)]
     pub fn view(&self) -> &T {
-        // SAFETY: nobody else touches the copies, and who drafts borrows this; the index is 0 or 1.
+        // SAFETY: no other thread touches the copies, and a draft borrows this; the index is 0 or
+        // 1.
         unsafe { &*self.0.copies.get_unchecked(self.0.current()).get() }
     }
 
-    /// The spare copy as the valid one is now, to be edited where it lies; nobody sees it before
-    /// [`Draft::flip`], and what was not flipped is forgotten.
+    /// The spare copy as the valid one is now, to be edited where it lies. No other thread sees it
+    /// before [`Draft::flip`], and what was not flipped is forgotten.
     #[inline(always)]
     pub fn draft(&mut self) -> Draft<'_, T> {
         self.reborrow().into_draft()
@@ -185,7 +187,7 @@ impl<'a, T: Copy> Held<'a, T> {
     fn into_draft(self) -> Draft<'a, T> {
         self.0.apart();
         let i = self.0.current();
-        // SAFETY: nobody else touches the copies; the indices are 0 and 1.
+        // SAFETY: no other thread touches the copies; the indices are 0 and 1.
         let spare = unsafe {
             let spare = self.0.copies.get_unchecked(i ^ 1).get();
             *spare = *self.0.copies.get_unchecked(i).get();

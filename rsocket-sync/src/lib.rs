@@ -6,7 +6,7 @@
 //! [`guarded::Guarded`], [`published::Published`], [`spin::Adaptive`], [`backoff::of`]. After a
 //! fork the child calls [`rsocket_host::thread::forked`] before it takes any lock.
 #![cfg_attr(not(test), no_std)]
-// A panic in here kills somebody else's program.
+// A panic in here kills the user's program.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -1,11 +1,11 @@
 //! A lock that lives in shared memory and survives the death of its holder.
 //!
-//! One word: 0 is free, else the holder's kernel thread id in bits 0 to 30, and bit 31 set when
-//! somebody may sleep on it. It is held only to copy a state and publish it, for well under a
-//! microsecond, so a taker spins first; whoever waited long enough looks whether the holder still
-//! exists, and if not takes the lock over and is told so ([`Taken::Broken`]). A robust pthread
-//! mutex does not serve here: it deadlocks a signal handler and refuses a child that unlocks for
-//! its parent.
+//! One word: 0 is free, else the holder's kernel thread id in bits 0 to 30, and bit 31 set when a
+//! thread may sleep on it. It is held only to copy a state and publish it, for well under a
+//! microsecond, so a taker spins first. A taker that has waited long enough looks whether the
+//! holder still exists, and if not takes the lock over and is told so ([`Taken::Broken`]). A robust
+//! pthread mutex does not serve here: it deadlocks a signal handler and refuses a child that
+//! unlocks for its parent.
 //!
 //! Limits: a holder is named by its id in *its* pid namespace, so holders must share one; and when
 //! a dead holder's id has gone to a new thread of another process, takers wait for that thread's
@@ -24,7 +24,7 @@ use rsocket_host::{living, thread};
 
 use super::atom::Word32;
 
-/// Somebody may sleep on the word.
+/// A thread may sleep on the word.
 const CONTENDED: u32 = 1 << 31;
 
 /// Looks at the word before giving the CPU away, and times that before sleeping.
@@ -203,7 +203,7 @@ fn free<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
     match word.compare_exchange(tid, 0, Ordering::Release, Ordering::Relaxed) {
         Ok(_) => {}
         Err(seen) if seen == tid | CONTENDED => {
-            // Release: as above. Nobody but the holder changes a contended word of a living holder.
+            // Release: as above. Only the holder changes a contended word of a living holder.
             word.swap(0, Ordering::Release);
             os.wake(word);
         }
@@ -244,7 +244,7 @@ impl Os<AtomicU32> for Kernel {
 
     fn sleep(&self, word: &AtomicU32, expected: u32) -> bool {
         if thread::held() == 1 {
-            // Nothing is held yet: a handler need not wait for somebody else's section.
+            // Nothing is held yet: a handler need not wait for another thread's section.
             thread::held_sub();
             thread::held_add();
         }
@@ -351,16 +351,16 @@ impl OwnedLock {
         r
     }
 
-    /// Who holds it, for diagnostics and for prepare-fork code; 0 is nobody.
+    /// The id of the holder, for diagnostics and for prepare-fork code; 0 where there is none.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.0.load(Ordering::Relaxed) & !CONTENDED
     }
 
-    /// Makes it free, whoever held it: only for memory that no other thread can reach, such as a
-    /// private lock in the child of a fork.
+    /// Makes it free, whichever thread held it: only for memory that no other thread can reach,
+    /// such as a private lock in the child of a fork.
     pub fn reset(&self) {
-        // Mostly nobody did, and a page that is not written is not copied.
+        // Mostly no thread held it, and a page that is not written is not copied.
         if self.0.load(Ordering::Relaxed) != 0 {
             self.0.store(0, Ordering::Relaxed);
         }

@@ -66,7 +66,7 @@ impl<T> MutexGuard<'_, T> {
     /// The value.
     #[inline(always)]
     pub fn get(&mut self) -> &mut T {
-        // SAFETY: the lock is held as long as this guard lives, and nobody reaches the value but
+        // SAFETY: the lock is held as long as this guard lives, and the value is reached only
         // through the one guard that there is then; the reference borrows it.
         unsafe { &mut *self.value.get() }
     }

@@ -63,7 +63,7 @@ impl<T: Sync> Published<T> {
     /// fork a page that is not written is not copied.
     pub fn withdraw(&self) {
         if self.is_there() {
-            // Release: what was done before is seen by whoever finds nothing.
+            // Release: what was done before is seen by a thread that finds nothing.
             self.0.store(ptr::null_mut(), Ordering::Release);
         }
     }

@@ -57,10 +57,10 @@ pub const DEAR_LOOKS: u32 = 4;
 /// of the CPU's time, and enough for a peer that is about to answer.
 const SATURATED_NS: u32 = 5_000;
 
-/// How often the only CPU is given away before the thread sleeps. The first in turn may be somebody
-/// else, or we ourselves: the scheduler runs no peer that had more of the CPU than we, and a few
-/// turns in vain make up for that. Whoever sleeps instead leaves the debt to the peer, which then
-/// cannot give way to us, and both sleep every time.
+/// How often the only CPU is given away before the thread sleeps. The first in turn may be a third
+/// thread, or this one itself: the scheduler runs no peer that had more of the CPU than this
+/// thread. A few turns in vain make up for that. A thread that sleeps instead leaves the debt to
+/// the peer, which then cannot give way to it, and both sleep every time.
 const TURNS: u32 = 40;
 
 /// Where they take so long, in ticks of [`sys::ticks`], a sleeper has the CPU back sooner: about a
@@ -348,8 +348,8 @@ impl Adaptive {
         }
     }
 
-    /// Whether this wait is not worth a spin, to be asked once before each. Only for those who tell
-    /// [`Self::slept`], which finds out when spinning would pay again.
+    /// Whether this wait is not worth a spin, to be asked once before each. Only for a caller that
+    /// tells [`Self::slept`], which finds out when spinning would pay again.
     pub fn rests(&mut self) -> bool {
         match self.0 {
             // Now and then it is tried.

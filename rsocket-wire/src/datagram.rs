@@ -27,7 +27,7 @@ pub enum BadFrame {
     Version(u8, u8),
     /// Not one of ours.
     Tag(u32),
-    /// For a purpose that nobody of ours or upstream's has.
+    /// For a purpose that neither this library nor upstream has.
     Op(u8),
 }
 
@@ -162,8 +162,8 @@ impl UdpOp {
     }
 }
 
-/// Where to bring memory, and what to show there: who shows it has seen packets that went to the
-/// invited address.
+/// Where to bring memory, and what to show there: a process that shows it has seen packets that
+/// went to the invited address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invitation {
     /// The name of the socket that takes it.

@@ -9,7 +9,7 @@
 //! the wire can be built on these alone.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
-// A panic in here kills somebody else's program.
+// A panic in here kills the user's program.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

@@ -123,7 +123,7 @@ impl PrivateData {
         })
     }
 
-    /// A request over AF_IB: 36 bytes that nobody reads, here 0, then the 40
+    /// A request over AF_IB: 36 bytes that no receiver reads, here 0, then the 40
     /// (`wire-protocol §2.3`). The reply has no placeholder.
     #[must_use]
     pub fn to_ib_request(&self) -> [u8; Self::IB_REQUEST_SIZE] {

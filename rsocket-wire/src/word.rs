@@ -48,7 +48,7 @@ pub enum BadWord {
     Reserved(u8),
     /// DATA of no bytes, which a C peer would take for the end of the stream.
     EmptyData,
-    /// A control value nobody gave a meaning to. A C peer ignores these.
+    /// A control value without a meaning. A C peer ignores these.
     UnknownCtrl(u32),
 }
 
@@ -65,7 +65,7 @@ impl Word {
     pub const MAX_DATA: u32 = DATA_MASK;
     /// Both directions are over.
     pub const DISCONNECT: Self = Self(OP_CTRL << OP_SHIFT);
-    /// Never sent by anybody.
+    /// Never sent by any peer.
     pub const KEEPALIVE: Self = Self(OP_CTRL << OP_SHIFT | 1);
     /// The sender's direction is over.
     pub const SHUTDOWN: Self = Self(OP_CTRL << OP_SHIFT | 2);
@@ -78,7 +78,7 @@ impl Word {
     }
 
     /// A credit word. The sum is not cut to 16 bits, exactly as upstream does it
-    /// (`wire-protocol §5.4`); whoever reads it cuts.
+    /// (`wire-protocol §5.4`); the receiver cuts it.
     #[must_use]
     pub const fn sgl(consumed: u16, queue: u16) -> Self {
         Self(OP_SGL << OP_SHIFT | (consumed as u32 + queue as u32))

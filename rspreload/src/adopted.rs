@@ -81,8 +81,9 @@ fn adopt(fd: c_int) {
 /// Set when the descriptors that the process began with have been looked at.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
-/// When the library is loaded: if somebody is to hear of it, each connection that another program
-/// left open is counted. (Else that is done with the first socket, [`count_inherited`].)
+/// When the library is loaded: if the counters are to be written (`RSOCKET_STATS`), each connection
+/// that another program left open is counted. (Else that is done with the first socket,
+/// [`count_inherited`].)
 pub(crate) fn begin() {
     if variable(c"RSOCKET_STATS").is_some_and(|file| !file.is_empty())
         && !policy::disabled()
@@ -99,7 +100,7 @@ pub(crate) fn count_inherited() {
     if filter::may_be_deadly(seccomp()) {
         return;
     }
-    // Relaxed: one thread is to do it, and whoever comes later does not need the outcome.
+    // Relaxed: one thread is to do it, and a thread that comes later does not need the outcome.
     if COUNTED.load(Relaxed) || COUNTED.swap(true, Relaxed) {
         return;
     }

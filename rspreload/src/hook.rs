@@ -4,11 +4,11 @@
 //! manual page, which the C caller upholds. It must not keep a value with a destructor alive across
 //! a call into [`crate::real`], since such a call may be cancelled and unwind through it.
 //!
-//! Variadic functions (`fcntl`, `ioctl`, `prctl`) are defined with a fixed number of arguments: on
+//! Variadic functions (`fcntl`, `ioctl`, `prctl`) are defined with a fixed number of arguments. On
 //! x86-64 and AArch64 Linux variadic integer arguments travel exactly as ordinary ones do, and an
-//! argument that the caller did not pass is a register that nobody looks at. Those whose number of
-//! arguments has no bound (`execl`, `dprintf`) cannot be written so; see [`passing_on!`] and
-//! [`listed!`].
+//! argument that the caller did not pass is a register whose value no function uses. Those whose
+//! number of arguments has no bound (`execl`, `dprintf`) cannot be written so; see [`passing_on!`]
+//! and [`listed!`].
 
 /// Defines and exports hooks. Under `cfg(test)` they are not exported, so that the test binary is
 /// not interposed. Three forms:

@@ -12,9 +12,9 @@
 //!    the next definition of `read` in the process, through the pointer that [`real`] holds. That
 //!    is the *miss path*: about ten instructions, no lock, no allocation, no system call, right in
 //!    a signal handler, before our constructor, and in a `vfork` child.
-//! 3. If 7 is one of our TCP connections, `socket::enter_receive` says who does the call.
-//!    `Route::Kernel`: the next `read`, between the enter and the leave call, so that the attach
-//!    machine knows that a thread is inside the kernel. `Route::Device`: `socket::receive`.
+//! 3. If 7 is one of our TCP connections, `socket::enter_receive` says by which route the call
+//!    goes. `Route::Kernel`: the next `read`, between the enter and the leave call, so that the
+//!    attach machine knows that a thread is inside the kernel. `Route::Device`: `socket::receive`.
 //! 4. The answer becomes a C return value and `errno` in [`edge`] (`rsocket_edge::edge`), there and
 //!    nowhere else.
 //!

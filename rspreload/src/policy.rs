@@ -11,7 +11,7 @@ use rsocket_host::environment::{privileged, variable};
 use rsocket_host::stack;
 
 /// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so
-/// that relaxed is enough and nobody waits.
+/// that relaxed is enough and no thread waits.
 static STATE: AtomicU8 = AtomicU8::new(0);
 
 /// Whether `preload_config` lets us take TCP over IPv4, and over IPv6.

@@ -3,9 +3,9 @@
 //! A thread that is cancelled unwinds through our frames, so the standard library's code for that
 //! is in here, and it calls libgcc_s. Few C programs load that, and loading it took longer than all
 //! the rest of a start with our library. So the names that the standard library refers to are
-//! defined here, hidden from everybody else, as jumps through a pointer that holds, before the
-//! first call, the address of a piece of code that looks the function up. By then there is an
-//! unwinder in the process: nobody else unwinds through us.
+//! defined here, hidden from all other libraries, as jumps through a pointer. Before the first call
+//! that pointer holds the address of a piece of code that looks the function up. By then there is
+//! an unwinder in the process: no other code unwinds through us.
 //!
 //! Must not know the unwinder's types. No entry point: the linker finds the names.
 

@@ -1,9 +1,9 @@
 //! Finds the files that processes leave, reads them, and removes those of processes that are no
 //! more.
 //!
-//! They lie in directories of the users who own them; root looks into everybody's. Nothing there is
-//! trusted: no link is followed, nothing but a regular file of the directory's owner is read, and
-//! it is read, not mapped, since its owner may cut it short at any moment.
+//! They lie in directories of the users who own them; root looks into those of all users. Nothing
+//! there is trusted: no link is followed, and nothing but a regular file of the directory's owner
+//! is read. It is read, not mapped, since its owner may cut it short at any moment.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -22,7 +22,7 @@ const KEPT: usize = 32;
 /// For at most so long, in nanoseconds.
 const KEPT_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-/// All processes: those that run, and those that were killed. Removes what nobody wants any more.
+/// All processes: those that run, and those that were killed. Removes what is not wanted any more.
 #[must_use]
 pub fn all() -> (Vec<Process>, Vec<Process>) {
     let (mut alive, mut dead) = (Vec::new(), Vec::new());
@@ -45,9 +45,9 @@ pub fn all() -> (Vec<Process>, Vec<Process>) {
     (alive, dead)
 }
 
-/// Removes the files of all killed processes; how many there were. What else nobody wants any more
-/// goes, too: one that was killed when it had said that it ends had no time to remove its file, nor
-/// had one that was killed when it made it.
+/// Removes the files of all killed processes; how many there were. What else is not wanted any more
+/// goes, too. A process that was killed when it had said that it ends had no time to remove its
+/// file, nor had one that was killed when it made the file.
 #[must_use]
 pub fn forget_dead(directories: &[PathBuf]) -> usize {
     let mut killed = 0;
@@ -64,7 +64,7 @@ pub fn forget_dead(directories: &[PathBuf]) -> usize {
     killed
 }
 
-/// The files of one directory that nobody has written into, whose process is no more.
+/// The files of one directory that no process has written into, and whose process is no more.
 fn unfinished(directory: &Path) -> Vec<PathBuf> {
     let Some((entries, owner)) = own_files(directory) else { return Vec::new() };
     let gone = |path: &PathBuf| {
@@ -83,7 +83,7 @@ fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }
 
-/// Where to look: the user's own places, and for root everybody's.
+/// Where to look: the user's own places, and for root those of all users.
 #[must_use]
 pub fn directories() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid();

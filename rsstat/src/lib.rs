@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
     }
     match show(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads us has seen enough.
+        // The reader of our output has seen enough.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("rsstat: {e}");

@@ -232,7 +232,7 @@ impl Process {
     }
 }
 
-/// A name that came from somebody else, fit for a terminal.
+/// A name that came from another process, fit for a terminal.
 fn text(words: &[u64]) -> String {
     let bytes: Vec<u8> =
         words.iter().flat_map(|w| w.to_ne_bytes()).take_while(|b| *b != 0).collect();

@@ -1,9 +1,9 @@
-//! Who comes to where the two ends of a connection meet, and whether it is the one who has the
-//! other end.
+//! Which processes come to the place where the two ends of a connection meet, and whether such a
+//! process has the other end.
 //!
-//! Anybody of the network namespace may knock at an offer. A stranger gets nothing, and costs the
-//! connection nothing: he is sent away, and the offer stands. Must not know phases. Entry points:
-//! [`admit`], then [`seen`].
+//! Any process of the network namespace may knock at an offer. A stranger gets nothing, and costs
+//! the connection nothing: its channel is closed, and the offer stands. Must not know phases. Entry
+//! points: [`admit`], then [`seen`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -23,11 +23,12 @@ use crate::reason::{Reason, not_asked, refused};
 use crate::seqpacket::Channel;
 use crate::stats::{self, Counter};
 
-/// How many are looked at in one step: one who knocks again and again must not keep us here.
+/// How many visitors one step looks at: a process that knocks again and again must not keep the
+/// thread here.
 const MOST: u32 = 16;
 
-/// The first of those who have knocked that is the user at the other end of the connection `fd`, or
-/// may be it; and what the kernel says of him.
+/// The first visitor that is, or may be, the user at the other end of the connection `fd`; and what
+/// the kernel says of it.
 pub(crate) fn admit(
     offer: &Offer,
     (s, fd): (&Slot, RawFd),
@@ -50,14 +51,15 @@ pub(crate) fn admit(
     Ok(None)
 }
 
-/// Whether a visitor is heard. Of whom nobody knows anything has to prove it, and so has another
-/// user than the one who made the other end's socket: its process may have changed its user since.
-/// But such a one has to begin with a proof, and those who fail are not heard for ever.
+/// Whether a visitor is heard. Where the kernel does not say which user has the other end, the
+/// visitor has to prove that it is the right one. So has a visitor of another user than the one
+/// that made the other end's socket: the socket's process may have changed its user since. But such
+/// a visitor has to begin with a proof, and visitors that fail are not heard for ever.
 fn is_let_in((s, fd): (&Slot, RawFd), offer: &Offer, channel: &Channel, seen: &Seen) -> bool {
     match seen {
         Seen::User(_) => true,
         Seen::Nothing if offers::is_one(offer.fd) => {
-            // Others look for others here. Most of them are told by their hints.
+            // Visitors look for other connections here, too. The hint reveals most of these.
             proving::can_afford()
                 && proof::begins(channel).is_some_and(|hint| evidence::may_be(s, fd, hint))
         }
@@ -71,20 +73,21 @@ fn is_let_in((s, fd): (&Slot, RawFd), offer: &Offer, channel: &Channel, seen: &S
     }
 }
 
-/// What the kernel says of who has the other end of a connection.
+/// What the kernel says of the user that has the other end of a connection.
 pub(crate) enum Seen {
-    /// It is the user who is behind the channel.
+    /// It is the user behind the channel.
     User(Owner),
     /// It is not.
     Another(Owner),
-    /// A user of whom it knows no number here.
+    /// A user for which the kernel has no number here.
     Nobody(Owner),
-    /// Nothing: it cannot be asked, or they meet where it has nothing to say.
+    /// Nothing: the kernel cannot be asked, or the ends meet where it has nothing to say.
     Nothing,
 }
 
 impl Seen {
-    /// Whether the user behind the channel is known to have it; else he has to prove it.
+    /// Whether the user behind the channel is known to have the other end; else the visitor has to
+    /// prove it.
     pub(crate) fn is_sure(&self) -> bool {
         matches!(self, Self::User(_))
     }
@@ -131,8 +134,8 @@ pub(crate) fn behind(owner: Owner, channel: &Channel) -> Result<Seen, Reason> {
     Ok(Seen::Another(owner))
 }
 
-/// The message is of the socket that the kernel says is the other end. One that nobody holds any
-/// more was closed since the message was sent.
+/// The message is of the socket that the kernel says is the other end. A socket that no process
+/// holds any more was closed since the message was sent.
 fn identified(owner: &Owner, said: (u32, u64)) -> Result<(), Reason> {
     if owner.is(said.0, said.1) {
         return Ok(());

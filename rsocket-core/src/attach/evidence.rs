@@ -1,5 +1,6 @@
-//! What an end goes by to know who has the other one: the kernel's word (`sock_diag`), or, where
-//! one of the two cannot have that, what both know of the handshake ([`super::meet`]).
+//! How an end knows the owner of the other end. It goes by the kernel's word (`sock_diag`), or,
+//! where one of the two ends cannot have that, by what both know of the handshake
+//! ([`super::meet`]).
 //!
 //! Between the connection, which knows its handshake, and the proof of it ([`super::proving`]).
 //! Must not know arenas or phases. Entry points: [`where_is`]; [`prepares`], [`hears`] and
@@ -139,7 +140,7 @@ fn dialled(s: &Slot, fd: RawFd, hint: u32) -> Option<u32> {
     bounds(s, fd)?.hinted(hint)
 }
 
-/// Whether a visitor who gives this hint may be the other end of the connection that this end has
+/// Whether a visitor that gives this hint may be the other end of the connection that this end has
 /// made.
 pub(crate) fn may_be(s: &Slot, fd: RawFd, hint: u32) -> bool {
     dialled(s, fd, hint).is_some()
@@ -175,8 +176,9 @@ pub(crate) fn is_in_directory(channel: &Channel) -> bool {
     place::is_there() && offers::name_of(channel.fd).is_some()
 }
 
-/// The end that accepted is not sure of whom it will come to, or knows that the other one cannot be
-/// sure of it: the first word of its proof. Without a tuple they meet in the directory.
+/// The first word of the proof of the end that accepted. That end is not sure which process it will
+/// come to, or knows that the other end cannot be sure of it. Without a tuple the ends meet in the
+/// directory.
 pub(crate) fn prepares(
     (s, fd): (&PairingGuard<'_>, RawFd),
     tuple: Option<&Tuple>,
@@ -196,7 +198,8 @@ pub(crate) fn hears(
 ) -> Result<Proof, Reason> {
     match proving::state(channel) {
         State::Begun => proving::conclude(channel, Side::Accepting, theirs),
-        // Who answers first has one who could be anybody try a guess.
+        // The end that answers first lets a process try a guess. So it answers only if it is sure
+        // which process that is.
         State::Nothing if sure => {
             let stamp = stamp(s, fd).ok_or(Reason::NoEvidence)?;
             let meeting = Meeting::over(channel, &tuple.reversed());
@@ -207,7 +210,7 @@ pub(crate) fn hears(
     }
 }
 
-/// The end that accepted has its hello-ack: whether it is from whom it was meant to come.
+/// The end that accepted has its hello-ack: whether the right end has sent it.
 pub(crate) fn believes(channel: &Channel, last: Option<&Proof>, sure: bool) -> Result<(), Reason> {
     match (proving::state(channel), last) {
         (State::Proved, _) => Ok(()),
@@ -225,7 +228,7 @@ pub(crate) enum Next {
     Say(Proof),
 }
 
-/// The end that connected has heard its visitor, who gives this hint.
+/// The end that connected has heard its visitor, which gives this hint.
 pub(crate) fn weighs(
     (s, fd): (&PairingGuard<'_>, RawFd),
     channel: &Channel,
@@ -258,12 +261,12 @@ pub(crate) fn weighs(
 /// Wrong proofs that one connection bears before it stays on TCP.
 const WRONG_MOST: u32 = 4;
 
-/// Whether a connection that met somebody who proved nothing may meet another one.
+/// Whether a connection that met a process which proved nothing may meet another process.
 pub(crate) fn meets_again(s: &Slot) -> bool {
     s.has(flag::STRICT) || hears_others(s)
 }
 
-/// Whether it hears those of whom the kernel says that they should not be there.
+/// Whether the connection hears visitors that, as the kernel says, should not be there.
 pub(crate) fn hears_others(s: &Slot) -> bool {
     s.set_backs.load(Ordering::Relaxed) < WRONG_MOST
 }

@@ -1,10 +1,11 @@
 //! What both ends of a TCP connection have seen of its bytes, by which they know each other
 //! elsewhere.
 //!
-//! A connection to another host has no kernel that could say who is at its other end. But both ends
-//! have seen the same first bytes in each direction. The one that asks sends a digest of them, the
-//! one that answers sends another digest of the same bytes: neither could be made by whoever has
-//! not seen them (`life-of-a-connection §2`). Must not know devices. Entry point: [`Proof`].
+//! A connection to another host has no kernel that could say which process is at its other end. But
+//! both ends have seen the same first bytes in each direction. The end that asks sends a digest of
+//! them; the end that answers sends another digest of the same bytes. A process that has not seen
+//! the bytes can make neither (`life-of-a-connection §2`). Must not know devices. Entry point:
+//! [`Proof`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -28,7 +29,7 @@ pub enum Who {
     Answers,
 }
 
-/// Says that somebody has seen so many bytes of each direction, counted from the end that asks.
+/// Says that an end has seen so many bytes of each direction, counted from the end that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// Bytes from the end that asks, and to it.

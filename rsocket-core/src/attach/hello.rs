@@ -39,9 +39,9 @@ pub struct Hello {
     pub hint: u32,
     /// Cookie of its TCP socket.
     pub cookie: u64,
-    /// Its front waker, or another one, 0 if it has none. Whoever answers makes sure that it may
-    /// wake there; that it may wake the one who answers, the sender has found out by knocking. The
-    /// eventfd of the waker comes with the message, if it has one.
+    /// The sender's front waker, or another one, 0 if it has none. The end that answers makes sure
+    /// that it may wake the sender there. The sender has found out by knocking that it may wake the
+    /// end that answers. The eventfd of the waker comes with the message, if it has one.
     pub waker: u64,
 }
 

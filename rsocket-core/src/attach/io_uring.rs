@@ -1,5 +1,5 @@
-//! io_uring, as far as sockets are concerned: bytes that a ring moves are seen by nobody here. Must
-//! not know how a ring is made.
+//! io_uring, as far as sockets are concerned: the library does not see the bytes that a ring moves.
+//! Must not know how a ring is made.
 //!
 //! Entry points: [`refused`], [`open_from_now_on`], [`open`].
 

@@ -52,7 +52,8 @@ const KNOWN: [&[u8]; 9] = [
 
 /// The program may have loaded a library.
 pub fn files_changed() {
-    // Relaxed: a count that orders nothing; who misses it by a moment looks at the next connection.
+    // Relaxed: a count that orders nothing; a thread that misses it by a moment looks when the next
+    // connection comes.
     FILES.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -70,7 +71,8 @@ pub(crate) fn concern(s: &Slot) -> bool {
     !s.has(flag::STRICT | flag::RSOCKET) && any()
 }
 
-/// Before a connection can come. Whoever gives it to a child that it forks pays for the look once.
+/// To be called before a connection can come. A process that gives its connections to children that
+/// it forks pays for the look once.
 pub(crate) fn listens(id: SlotId) {
     if fork_group::slot(id).is_some_and(|s| !s.has(flag::STRICT | flag::RSOCKET))
         && (policy::shm_allowed() || reach::possible())

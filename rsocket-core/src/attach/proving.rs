@@ -1,9 +1,9 @@
-//! How far the two ends of a connection have come in proving to one another, over a channel of
-//! which anybody could be at the other end, that each has the other end of the connection.
+//! How far the two ends of a connection have come in proving to one another that each has the other
+//! end of the connection. They do so over a channel at whose other end any process could be.
 //!
 //! Where `sock_diag` says nothing at one end or at both, what both know of the SYN does
-//! ([`super::meet`]). The end that is sure already proves; the one that is not checks. The steps
-//! ([`super::meet::pake`] has the mathematics):
+//! ([`super::meet`]). The end that is sure already proves; the end that is not sure checks. The
+//! steps ([`super::meet::pake`] has the mathematics):
 //!
 //! | an end that | is | and does |
 //! | --- | --- | --- |
@@ -12,13 +12,13 @@
 //! | has begun, and hears both | [`conclude`] | checks the tag, sends its own |
 //! | has answered, and hears a tag | [`check`] | checks it |
 //!
-//! Whoever was answered has made a guess: unless he proves that it was right, it costs this process
-//! one of [`BUDGET`], though he goes away. (Not if the connection ends before: then the guess is of
-//! no use.) Each right proof gives one back. Without any left nobody is answered; with [`RUNS`]
-//! under way at a time others could make so many more. What a run needs is kept for this process,
-//! by the descriptor of the channel, which only the pairing's guard takes away and closes. Must not
-//! know slots, phases or what the messages are for. Entry points: the above, [`state`], [`forget`],
-//! [`forked`].
+//! A peer that was answered has made a guess. Unless the peer proves that the guess was right, the
+//! guess costs this process one of [`BUDGET`], even if the peer goes away. (Not if the connection
+//! ends before: then the guess is of no use.) Each right proof gives one back. Without any left no
+//! peer is answered; with [`RUNS`] under way at a time, peers could make so many more guesses. What
+//! a run needs is kept for this process, by the descriptor of the channel, which only the pairing's
+//! guard takes away and closes. Must not know slots, phases or what the messages are for. Entry
+//! points: the above, [`state`], [`forget`], [`forked`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -38,8 +38,8 @@ use crate::sys;
 
 /// Wrong guesses that a process bears.
 pub const BUDGET: u32 = 16;
-/// One of them is forgotten after so many nanoseconds, where there is none left: whoever makes them
-/// cannot keep others from being answered for good.
+/// One wrong guess is forgotten after so many nanoseconds, where none of the budget is left. So a
+/// process that makes wrong guesses cannot keep others from being answered for good.
 const FORGOTTEN_NS: u64 = 10_000_000_000;
 /// Runs that a process can have at a time.
 pub const RUNS: usize = 128;
@@ -71,7 +71,7 @@ pub enum State {
 const BEGUN: u32 = 1;
 const ANSWERED: u32 = 2;
 const PROVED: u32 = 3;
-/// As [`ANSWERED`], of one whom the kernel has named.
+/// As [`ANSWERED`], of a peer that the kernel has named.
 const TOLD: u32 = 4;
 
 /// One run. Relaxed but for the descriptor: the words are one pairing's, under its lock.
@@ -218,8 +218,8 @@ fn run(secret: &Secret<'_>) -> Result<Run, Reason> {
     Ok(Run::begin(secret.stamp, secret.place, &random))
 }
 
-/// A first word, made before there is a channel to say it over, so that whoever is called at hears
-/// it at once.
+/// A first word, made before there is a channel to say it over, so that the process that is called
+/// at hears it at once.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstWord {
     run: Run,
@@ -259,7 +259,7 @@ pub fn begin(channel: &Channel, secret: &Secret<'_>) -> Result<Proof, Reason> {
     prepare(secret)?.over(channel)
 }
 
-/// The tags, where whoever names himself is the one behind the channel.
+/// The tags, where the process that `theirs` names is the process behind the channel.
 fn agree(
     run: &Run,
     side: Side,
@@ -274,10 +274,11 @@ fn agree(
     run.agree(side, &theirs.element, (own, &theirs.who)).ok_or(Reason::NoEvidence)
 }
 
-/// Of one who has said his element: ours, and our tag. He can try one number by it.
+/// For a peer that has said its element: our element, and our tag. The peer can try one number by
+/// it.
 ///
 /// # Errors
-/// As [`begin`]; `NoEvidence` also where he is not who he says.
+/// As [`begin`]; `NoEvidence` also where the peer is not the process that it names.
 pub fn answer(channel: &Channel, secret: &Secret<'_>, theirs: &Proof) -> Result<Proof, Reason> {
     if !can_afford() {
         return Err(Reason::NoEvidence);
@@ -285,7 +286,7 @@ pub fn answer(channel: &Channel, secret: &Secret<'_>, theirs: &Proof) -> Result<
     reply(channel, secret, theirs, ANSWERED)
 }
 
-/// As [`answer`], of one whom the kernel has named: he may go away.
+/// As [`answer`], for a peer that the kernel has named: it may go away.
 ///
 /// # Errors
 /// As [`answer`].
@@ -308,7 +309,8 @@ fn reply(
     Ok(Proof::new(own, run.element, Some(tags.ours)))
 }
 
-/// Of one who has said his element and his tag, to ours: our tag, if his is right.
+/// For a peer that has answered our element with its element and its tag: our tag, if the peer's
+/// tag is right.
 ///
 /// # Errors
 /// `NoEvidence`.
@@ -326,7 +328,7 @@ pub fn conclude(channel: &Channel, side: Side, theirs: &Proof) -> Result<Proof, 
     Ok(Proof::new(own, run.element, Some(tags.ours)))
 }
 
-/// Of one who was answered: his tag.
+/// Checks the tag of a peer that was answered.
 ///
 /// # Errors
 /// `NoEvidence`.
@@ -429,7 +431,7 @@ mod tests {
         let first = begin(&e.a, &secret(A, 5)).unwrap();
         let _ = answer(&e.c, &secret(C, 6), &first).unwrap();
         over(e.c.fd);
-        // One whom the kernel has named.
+        // A peer that the kernel has named.
         let first = begin(&other.a, &secret(A, 5)).unwrap();
         let second = tell(&other.c, &secret(C, 5), &first).unwrap();
         assert_eq!(state(&other.c), State::Answered);
@@ -461,7 +463,7 @@ mod tests {
         let bridged = Proof::new(Who::new(first.who.process + 1, 0, 1), first.element, None);
         assert_eq!(answer(&e.c, &secret(C, 5), &bridged), Err(Reason::NoEvidence));
         assert_eq!(state(&e.c), State::Nothing);
-        // Nor is he believed who says that he is who he is, and passes on what another one said.
+        // Nor is a process believed that names itself, and passes on what another process said.
         let other = Who::new(0, first.who.namespace, first.who.pid);
         let renamed = Proof::new(other, first.element, None);
         let second = answer(&e.c, &secret(C, 5), &renamed).unwrap();
@@ -474,7 +476,7 @@ mod tests {
         for _ in 0..BUDGET {
             let e = ends();
             let first = begin(&e.a, &secret(A, 5)).unwrap();
-            // He goes away with the tag, and never says his.
+            // The peer goes away with the tag, and never says its own.
             let _ = answer(&e.c, &secret(C, 6), &first).unwrap();
         }
         let e = ends();

@@ -48,18 +48,18 @@ pub(crate) fn later(s: &Slot) -> Result<(), Reason> {
     if retry::later(s) >= ASK_TRIES { Err(Reason::NoOffer) } else { Ok(()) }
 }
 
-/// Who was asked for.
+/// Which connection was asked for.
 pub enum Recognised {
     /// A connection of this process, whose peer has proved that it is at the other end; and our own
     /// proof.
     Here(SlotId, Proof),
     /// A connection of a sibling of this process, which is to be asked at this port.
     Elsewhere(u16),
-    /// Nobody, or nobody who would attach, or the proof is none.
+    /// No connection, or none that would attach, or the proof is none.
     Nobody,
 }
 
-/// Somebody at `theirs` asks for the connection between there and `ours`.
+/// A peer at `theirs` asks for the connection between there and `ours`.
 #[must_use]
 pub fn recognise(ours: &SocketAddr, theirs: &SocketAddr, proof: &Proof) -> Recognised {
     let mut found = None;
@@ -135,7 +135,7 @@ pub fn unheard(s: &Slot) {
 }
 
 /// Both directions are TCP's for good; false when one has left it. (Should the program acknowledge
-/// at this moment, its bridge, which is gone, tells nobody.)
+/// at this moment, its bridge is gone, and does not tell the peer.)
 fn back_to_tcp(s: &Slot) -> bool {
     let Some(ends) = link::ends(s) else { return false };
     let Some(guard) = guard::SendGuard::take(s, &ends) else { return false };

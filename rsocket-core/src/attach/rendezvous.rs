@@ -2,9 +2,9 @@
 //! four addresses. The connecting side offers (binds the name), the accepting side knocks (connects
 //! to it), one message goes each way. Nothing here ever waits (`life-of-a-connection §3`).
 //!
-//! Anybody in the network namespace may knock, or take the name first, which costs the connection
-//! its chance to attach, no more: who is really there is settled by [`super::trust`] and
-//! [`super::hello`].
+//! Any process in the network namespace may knock, or take the name first. That costs the
+//! connection its chance to attach, no more: [`super::trust`] and [`super::hello`] settle which
+//! process is really there.
 //!
 //! The handles are plain numbers with an explicit `close`, since they live in memory that processes
 //! share. A forked child inherits the descriptors, and an offer that the parent has closed stays
@@ -27,7 +27,8 @@ use crate::host::tuple::{TUPLE_BYTES, Tuple};
 use crate::seqpacket::{self, Channel};
 use crate::sys::{self, discard, sockets};
 
-/// Those who may have knocked and not been picked up: the one who is meant, and some strangers.
+/// Processes that may have knocked and not been picked up: the one that is meant, and some
+/// strangers.
 const QUEUE: i32 = 4;
 
 const PREFIX: &[u8] = b"rsockets/";
@@ -77,7 +78,7 @@ impl Offer {
     /// Offers to meet about the connection that this side, the connecting one, sees as `tuple`.
     ///
     /// # Errors
-    /// `EADDRINUSE` when somebody has the name already (another holder of the same socket, or a
+    /// `EADDRINUSE` when the name is taken already (by another holder of the same socket, or by a
     /// squatter); `EMFILE` and the like.
     pub fn open(tuple: &Tuple) -> Result<Self, Failure> {
         let address = address(tuple)?;
@@ -87,15 +88,16 @@ impl Offer {
         Ok(Self { fd })
     }
 
-    /// Takes the next one who has knocked; nothing when nobody has. Ask again until nothing comes:
-    /// a stranger may have been first.
+    /// Takes the next process that has knocked; nothing when none has. Ask again until nothing
+    /// comes: a stranger may have been first.
     ///
     /// # Errors
     /// Those of `accept4`.
     pub fn pick_up(&self) -> Result<Option<Channel>, Failure> {
         match sockets::accept(sys::borrow(self.fd)) {
             Ok(fd) => Ok(Some(Channel { fd: sys::make_private(fd)? })),
-            // What Linux's accept returns for "nobody", or "he has gone away again".
+            // What Linux's accept returns when no process has knocked, or when it has gone away
+            // again.
             Err(Failure::Blocked | Failure::Aborted | Failure::Interrupted) => Ok(None),
             Err(e) => Err(e),
         }
@@ -108,7 +110,7 @@ impl Offer {
 }
 
 /// Knocks at the offer for the connection that this side, the accepting one, sees as `tuple`.
-/// Nothing when nobody offers.
+/// Nothing when there is no offer.
 ///
 /// # Errors
 /// `EAGAIN` when too many have knocked already and were not picked up, `EPROTOTYPE` when a
@@ -124,8 +126,8 @@ pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Failure> {
     }
 }
 
-/// As [`knock`], of one who has something to say already: the socket has its number, which takes a
-/// moment, before it is seen there.
+/// As [`knock`], for a caller that has something to say already. The socket has its number, which
+/// takes a moment, before the other end sees it.
 ///
 /// # Errors
 /// As [`knock`].

@@ -1,10 +1,10 @@
 //! When a connection that has not attached yet tries again, and whether what is in the way may
 //! pass.
 //!
-//! Where there is TCP to stay on, distances are counted in bytes, and tries by whoever takes the
-//! step. Where there is none, the calls of a waiting program say nothing about how soon a try may
-//! pay, so that distances are times. Must not know what a step does ([`crate::pairing`]). Entry
-//! points: [`is_due`], [`later`], [`put_off`], [`set_back`].
+//! Where there is TCP to stay on, distances are counted in bytes, and the code that takes the step
+//! counts the tries. Where there is none, the calls of a waiting program say nothing about how soon
+//! a try may pay, so that distances are times. Must not know what a step does ([`crate::pairing`]).
+//! Entry points: [`is_due`], [`later`], [`put_off`], [`set_back`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ pub(crate) fn is_due(s: &Slot) -> bool {
     s.position.load(Ordering::Relaxed) >= s.next_step.load(Ordering::Relaxed)
 }
 
-/// The next step is taken as soon as somebody could.
+/// The next step is taken as soon as a thread can take it.
 pub(crate) fn now(s: &Slot) {
     s.next_step.store(0, Ordering::Relaxed);
     s.next_try.store(0, Ordering::Relaxed);
@@ -81,10 +81,10 @@ pub(crate) fn looks_anew(s: &Slot) -> bool {
 /// as long as a peer is.
 pub(crate) fn may_pass(s: &Slot, reason: Reason) -> bool {
     match reason {
-        // Whoever held the other end of the channel has ended, or given it up to a sibling. (Had
-        // the peer closed, TCP would say so.)
+        // The process that held the other end of the channel has ended, or given it up to a
+        // sibling. (Had the peer closed, TCP would say so.)
         Reason::OfferLapsed => true,
-        // The hello-ack has been taken: nobody would answer another hello.
+        // The hello-ack has been taken: no process would answer another hello.
         _ if s.phase() == Phase::HelloSent => false,
         // Of descriptors, memory, places in tables: others give some back.
         Reason::ResourceError | Reason::MemoryLimit | Reason::NameTaken => true,
@@ -101,7 +101,7 @@ pub(crate) fn later(s: &Slot) -> u32 {
     }
     let now = s.position.load(Ordering::Relaxed);
     let distance = match s.phase() {
-        // Whoever accepted looks again at positions that double.
+        // The accepting side looks again at positions that double.
         Phase::Young => now.max(policy::step_distance()),
         _ if tries < 16 => 0,
         _ => now / 4,
@@ -110,7 +110,7 @@ pub(crate) fn later(s: &Slot) -> u32 {
     tries
 }
 
-/// As [`later`], of who looks where a look is cheap, and the other end may come at any moment.
+/// As [`later`], for a caller whose look is cheap, and whose other end may come at any moment.
 pub(crate) fn soon(s: &Slot) -> u32 {
     let tries = later(s);
     if !s.has(flag::STRICT) {
@@ -120,7 +120,8 @@ pub(crate) fn soon(s: &Slot) -> u32 {
     tries
 }
 
-/// Whoever would ask now looks again when the connection is twice as old; it has not tried.
+/// The caller, which would ask now, looks again when the connection is twice as old; it has not
+/// tried.
 pub(crate) fn put_off(s: &Slot) {
     if s.has(flag::STRICT) {
         s.next_try.store(sys::now_ns().saturating_add(nap(SELDOM_AFTER - 1)), Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Who is at the other end of a TCP connection? The kernel knows: `sock_diag` names the owner of
-//! any socket of this network namespace by user, inode and cookie, and needs no privilege for it.
-//! From here on a claim by a peer ("I hold the other end") is checked, not believed
-//! (`life-of-a-connection §3`).
+//! Which socket is at the other end of a TCP connection, and whose? The kernel knows: `sock_diag`
+//! names the owner of any socket of this network namespace by user, inode and cookie, and needs no
+//! privilege for it. From here on a claim by a peer ("I hold the other end") is checked, not
+//! believed (`life-of-a-connection §3`).
 //!
 //! Knows sockets and the kernel; must not know devices, arenas or what a connection is used for.
 //! Entry points: [`find`], [`own_identity`], [`cred_matches`].
@@ -38,7 +38,7 @@ pub fn is_tcp(fd: RawFd) -> bool {
 /// What the kernel says about a socket of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The user who made it, as seen from our user namespace.
+    /// The user that made it, as seen from our user namespace.
     pub uid: u32,
     /// Its inode; 0 when no process holds it any more (or not yet: not accepted).
     pub inode: u32,
@@ -192,8 +192,8 @@ fn parse(tuple: &Tuple, bytes: &[u8]) -> Result<Option<Owner>, Failure> {
 /// The socket of this network namespace whose own end is `tuple.local`, connected to
 /// `tuple.remote`. For the peer of a socket of ours ask for `Tuple::of(fd).reversed()`.
 ///
-/// Opens its netlink socket for each look-up: a cached one would be shared with forked children,
-/// who would read each other's answers, and would keep looking where the process was before a
+/// Opens its netlink socket for each look-up. Forked children would share a cached one, and would
+/// read each other's answers. A cached one would also keep looking where the process was before a
 /// `setns`.
 ///
 /// # Errors
@@ -282,7 +282,7 @@ pub fn own_identity(fd: RawFd) -> Result<(u32, u64), Failure> {
     Ok((inode, cookie))
 }
 
-/// Whether a socket of ours was made by the user that this process is: the one as whom it shows at
+/// Whether a socket of ours was made by the user that this process is: the user that a peer sees at
 /// a rendezvous. Yes, where the kernel does not say.
 #[must_use]
 pub fn is_own_user(fd: RawFd) -> bool {
@@ -290,7 +290,7 @@ pub fn is_own_user(fd: RawFd) -> bool {
 }
 
 /// Whether the process behind a rendezvous (its user by `SO_PEERCRED`) and the owner of the other
-/// TCP socket are the same user. The overflow user never is: every user who has no number in our
+/// TCP socket are the same user. The overflow user never is: every user without a number in our
 /// user namespace shows as that one.
 #[must_use]
 pub fn cred_matches(peer_uid: u32, owner: &Owner) -> bool {

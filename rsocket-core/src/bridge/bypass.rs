@@ -1,15 +1,15 @@
 //! Bytes that go straight between a program's buffers and a queue pair, past the channel.
 //!
 //! The channel is for threads that are not here, or not awake: the service thread, siblings,
-//! whoever polls. A thread of the bridge's own process that is inside a call needs it only for what
-//! cannot go on now. While the channel is empty, what such a thread sends is posted from its own
-//! buffers, and what the device has brought is copied into them: a copy less in each direction, and
-//! none of the channel's words.
+//! threads that poll. A thread of the bridge's own process that is inside a call needs it only for
+//! what cannot go on now. While the channel is empty, what such a thread sends is posted from its
+//! own buffers. What the device has brought is copied into them. That is a copy less in each
+//! direction, and none of the channel's words.
 //!
-//! Nothing overtakes anything: the guard of the connection's direction says that nobody else of the
-//! program's side is at it, and here the bridge's lock is held, so that nobody moves bytes between
-//! channel and device; then an empty channel stays empty. What does not fit stays where it is
-//! ([`super::deferred`]), or goes into the channel by the caller, or by [`Pump::run`] here.
+//! Nothing overtakes anything. The guard of the connection's direction says that no other thread of
+//! the program's side is at it. Here the bridge's lock is held, so that no other thread moves bytes
+//! between channel and device; then an empty channel stays empty. What does not fit stays where it
+//! is ([`super::deferred`]), or the caller puts it into the channel, or [`Pump::run`] does so here.
 //!
 //! Not beside a TCP connection, where both ends count what passes the channel. Must not know
 //! sockets' modes. Entry points: [`send`], [`receive`]; [`is_too_soon`] before the first look of a
@@ -35,8 +35,8 @@ use crate::stats::{self, Counter};
 use crate::sync::thread;
 use crate::sys::vectors::Cursor;
 
-/// Posts that nothing was heard of, after which a thread that sends looks at the device: one that
-/// never receives would not hear of its peer's end otherwise, nor have the room back.
+/// Posts without a report, after which a thread that sends looks at the device. A thread that never
+/// receives would not hear of its peer's end otherwise, nor have the room back.
 const UNHEARD: u32 = 16;
 
 /// What came of a look at the device for a thread that receives.
@@ -100,7 +100,7 @@ pub fn has_room(s: &Slot) -> bool {
     room.is_none_or(|room| room == Some(true))
 }
 
-/// Somebody has waited for room, and the device had no news: [`waits_for_room`] is false until it
+/// A sender has waited for room, and the device had no news: [`waits_for_room`] is false until it
 /// has some.
 pub fn waited_in_vain(s: &Slot) {
     let Some(bridge) = super::of(s) else { return };

@@ -173,7 +173,7 @@ fn the_rest_of_a_message_outlives_its_sender() {
     assert_eq!(b.receive(100).unwrap(), b"456789");
 }
 
-/// Then it is in the channel, where everybody finds it.
+/// Then the rest is in the channel, where every thread finds it.
 #[test]
 fn the_rest_of_a_message_is_in_the_channel() {
     let (world, mut a, mut b) = ends(Weather::default(), 384, 131_072);

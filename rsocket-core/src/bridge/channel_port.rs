@@ -1,8 +1,8 @@
 //! The bridge's side of a channel: what a peer process would be, in this process.
 //!
 //! Takes out what the program put in, and puts in what the program is to take out, by the same
-//! rules as any peer ([`crate::socket::send`], [`crate::socket::receive`]); but its state is its
-//! own, since nobody shares it. Must not know queue pairs. Entry point: [`ChannelPort`].
+//! rules as any peer ([`crate::socket::send`], [`crate::socket::receive`]). But its state is its
+//! own, since no other process shares it. Must not know queue pairs. Entry point: [`ChannelPort`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -88,14 +88,14 @@ impl ChannelPort {
         self.under.goes_on(&self.ends.incoming, self.recv.view().total())
     }
 
-    /// Whether bytes wait until the loopback connection has room for them: nobody says when.
+    /// Whether bytes wait until the loopback connection has room for them: no event says when.
     #[must_use]
     pub fn waits_under(&self) -> bool {
         self.under.is_full()
     }
 
-    /// Sends by the loopback connection what a reader who has only the kernel was told would come
-    /// so. False: it has no room for the rest now.
+    /// Sends by the loopback connection what a reader that has only the kernel was told would come
+    /// so. False: the connection has no room for the rest now.
     ///
     /// # Errors
     /// [`Broken`].

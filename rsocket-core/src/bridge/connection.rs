@@ -81,21 +81,21 @@ pub(super) enum Stage {
     Over,
 }
 
-/// Who gets what a listener's peers bring.
+/// The destination of what a listener's peers bring.
 #[derive(Clone, Copy, Debug)]
 pub enum Door {
     /// The program's listening socket, at this address of the host.
     Program(SocketAddr),
-    /// The TCP connections that they ask for.
+    /// The TCP connections that the peers ask for.
     Connections,
-    /// The TCP connections that they ask for; whoever asks for none, the program's listening
-    /// socket.
+    /// The TCP connections that the peers ask for; for a peer that asks for none, the program's
+    /// listening socket.
     Both(SocketAddr),
-    /// Nobody but peers that were told to come (fork mode).
+    /// Only peers that were told to come are taken (fork mode).
     Migrants,
 }
 
-/// Who gets one connection.
+/// The destination of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum To {
     Program(SocketAddr),
@@ -212,8 +212,8 @@ impl Connection {
         self.id.local_address()
     }
 
-    /// The program's socket listens no more. Whether somebody who was told to come here may still
-    /// come: then the listener stays until it is known, for nobody else.
+    /// The program's socket listens no more. Whether a peer that was told to come here may still
+    /// come: then the listener stays until that is known, and takes no other peer.
     pub fn outlives_its_socket(&mut self) -> bool {
         let Some(at) = self.local_address() else { return false };
         let stays =
@@ -224,7 +224,7 @@ impl Connection {
         stays
     }
 
-    /// What a listener needs to answer a request: who gets it, and how the pair is to be.
+    /// What a listener needs to answer a request: the destination, and how the pair is to be.
     pub fn listening(&self) -> Option<(Door, Shape)> {
         match &self.stage {
             Stage::Listening { to } => Some((*to, self.shape)),
@@ -255,7 +255,7 @@ impl Connection {
         self.fin |= fin;
         self.reset |= reset;
         if (fin || reset) && !matches!(self.stage, Stage::Running { .. } | Stage::Over) {
-            // Nobody waits for it any more.
+            // No process waits for the connection any more.
             self.lapse(Failure::Aborted);
         }
     }
@@ -327,7 +327,7 @@ impl Connection {
         self.run();
     }
 
-    /// Whom to tell, with no lock held, that something changed: see [`super::news`].
+    /// Which slot to tell, with no lock held, that something changed: see [`super::news`].
     pub fn take_news(&mut self) -> Option<SlotId> {
         self.news.take()
     }
@@ -453,7 +453,8 @@ impl Connection {
         }
     }
 
-    /// The device's next event is awaited, by whoever hears of it ([`super::cq_ownership`]).
+    /// The device's next event is awaited, by the thread that hears of it
+    /// ([`super::cq_ownership`]).
     pub fn arm(&mut self) {
         if let Stage::Running { pump } = &mut self.stage {
             pump.pair().arm();
@@ -554,10 +555,10 @@ pub struct Options {
     pub type_of_service: u8,
 }
 
-/// How soon a bridge looks again whether anybody has come, in nanoseconds: the door says so
-/// earlier, but not who it is.
+/// How soon a bridge looks again whether a socket has come, in nanoseconds: the door says so
+/// earlier, but not which socket it is.
 pub(super) const LOOK_NS: u64 = 5_000_000;
 
-/// How soon a listener that outlives its socket looks again whether anybody may still come, in
+/// How soon a listener that outlives its socket looks again whether a peer may still come, in
 /// nanoseconds.
 pub(super) const LINGER_LOOK_NS: u64 = 200_000_000;

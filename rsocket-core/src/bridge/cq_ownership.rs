@@ -1,13 +1,13 @@
-//! Who hears of the device's news while a connection is slept on: the service thread, or the
-//! sleeper itself.
+//! Which thread hears of the device's news while a thread sleeps on a connection: the service
+//! thread, or the sleeper itself.
 //!
 //! A thread that sleeps on this one connection, in a blocking call, waits for the device's events
-//! itself, and the service thread is left asleep: no thread stands between the program and the
-//! device then either. Whoever else waits (an epoll set, poll, another process of the fork group)
-//! is woken by the service thread, which hears again from then on. While nobody waits, and nothing
-//! is to be sent, nobody need hear: the next call looks at the device.
+//! itself, and the service thread is left asleep. So no thread stands between the program and the
+//! device then either. The service thread wakes any other waiter (an epoll set, poll, another
+//! process of the fork group), and hears again from then on. While there is no waiter, and nothing
+//! is to be sent, no thread need hear: the next call looks at the device.
 //!
-//! Must not know what the news are. Entry points: [`CqOwnership::begin`] and, for everybody else,
+//! Must not know what the news are. Entry points: [`CqOwnership::begin`] and, for any other waiter,
 //! [`by_service`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -31,7 +31,8 @@ pub struct CqOwnership {
     pub fd: RawFd,
 }
 
-/// Whether anybody of the program's side has a waker in the channel, but for the one with this id.
+/// Whether a waiter of the program's side has a waker in the channel, other than the one with this
+/// id.
 pub(super) fn others(ends: &Ends, waker: u64) -> bool {
     [ends.incoming.data_waiters(), ends.outgoing.room_waiters()]
         .iter()
@@ -61,8 +62,8 @@ impl CqOwnership {
         Some(Self { bridge, key: bridge.key(), fd })
     }
 
-    /// After the thread's waker is in the channel, and the device is armed: the service thread does
-    /// not hear any more, unless somebody else waits.
+    /// After the thread's waker is in the channel, and the device is armed. The service thread does
+    /// not hear any more, unless there is another waiter.
     pub fn settle(&self, id: SlotId, s: &Slot, waker: u64) {
         if self.bridge.heard.load(Ordering::Relaxed) == 0 {
             return;
@@ -78,9 +79,10 @@ impl CqOwnership {
             {
                 return;
             }
-            // Pairs with the fence of whoever puts a waker into the channel and then looks at
-            // `heard` (by_service), or makes siblings (bridge::shared): either they see that nobody
-            // hears, or we see them.
+            // Pairs with the fence of a thread that puts a waker into the channel and then looks at
+            // `heard` (by_service), or that makes siblings (bridge::shared). Either that thread
+            // sees that the service thread does not hear, or this one sees the waker or the
+            // siblings.
             fence(Ordering::SeqCst);
             if others(&ends, waker) || fork_group::shared(id) {
                 self.bridge.heard.store(1, Ordering::Relaxed);
@@ -90,16 +92,16 @@ impl CqOwnership {
         });
     }
 
-    /// The thread goes to sleep with no waker in the channel, for room alone: whoever takes the
-    /// event away before it wakes this one. Whatever comes after the look that follows is heard,
-    /// then; false if the event is taken away already. Where another thread's waker is there, this
-    /// one has to look again soon.
+    /// The thread goes to sleep for room alone, with no waker in the channel. A thread that takes
+    /// the event away first wakes this one, which thus hears of whatever comes after the look that
+    /// follows. False if the event is taken away already. Where another thread's waker is there,
+    /// this one has to look again soon.
     #[must_use]
     pub fn naps(&self, waker: u64) -> bool {
         // Relaxed: the fence orders it.
         let _ = self.bridge.napper.compare_exchange(0, waker, Ordering::Relaxed, Ordering::Relaxed);
-        // Pairs with the fence of whoever takes the mark of arming away and then looks for a waker
-        // (taken): one sees the other.
+        // Pairs with the fence of a thread that takes the mark of arming away and then looks for a
+        // waker (taken). One of the two threads sees the other.
         fence(Ordering::SeqCst);
         self.bridge.armed.load(Ordering::Relaxed) != 0
     }
@@ -112,8 +114,8 @@ impl CqOwnership {
     }
 
     /// The thread has slept, and its waker is out of the channel: takes the event. The news
-    /// themselves are taken here if `now`, or if others wait, who hear of the next; else by the
-    /// look with which the thread goes on.
+    /// themselves are taken here if `now`, or if there are other waiters, which hear of the next.
+    /// Else they are taken by the look with which the thread goes on.
     pub fn heard(&self, s: &Slot, now: bool) {
         let ends = link::ends(s);
         let alive = news::with_news(self.bridge, |slot| {
@@ -141,18 +143,19 @@ impl CqOwnership {
     }
 }
 
-/// An event was taken away, and what it was about may have been as well: who waits for that alone
-/// looks for itself. To be called with the bridge's lock given back, since that look needs it.
+/// An event was taken away, and what it was about may have been as well. A thread that waits for
+/// that alone is woken, and looks for itself. To be called with the bridge's lock given back, since
+/// that look needs it.
 #[inline]
 pub(super) fn taken(bridge: &Bridge) {
-    // Relaxed: ordered by the fence after `armed` was cleared, see Hearing::naps.
+    // Relaxed: ordered by the fence after `armed` was cleared, see CqOwnership::naps.
     if bridge.napper.load(Ordering::Relaxed) != 0 {
         waker::wake(bridge.napper.swap(0, Ordering::Relaxed));
     }
 }
 
-/// Somebody waits for the connection who is woken by the service thread: it hears from now on. To
-/// be called after the waker was put into the channel.
+/// A waiter that the service thread wakes waits for the connection: the service thread hears from
+/// now on. To be called after the waker was put into the channel.
 #[inline]
 pub fn by_service(s: &Slot) {
     if !s.has(flag::BRIDGED) {
@@ -166,10 +169,10 @@ pub fn by_service(s: &Slot) {
     }
 }
 
-/// Whether the service thread must hear of this connection's device: something waits to be sent,
-/// the peer was asked whether it is there, somebody is to be woken, or nobody knows who could be. A
-/// connection that is leaving TCP is moved along by the device's news alone, and so is one that has
-/// gone back to the kernel.
+/// Whether the service thread must hear of this connection's device. It must where something waits
+/// to be sent, the peer was asked whether it is there, or a waiter is to be woken. It must also
+/// where it is not known which waiter could be. The device's news alone move along a connection
+/// that is leaving TCP, and one that has gone back to the kernel.
 fn needed(c: &Connection) -> bool {
     let Some((id, s)) = c.program() else { return true };
     c.backlog()
@@ -183,7 +186,7 @@ fn needed(c: &Connection) -> bool {
 /// The service thread has looked at the bridge: whether it goes on to hear of its device.
 pub fn as_needed(bridge: &Bridge, c: &mut Connection) -> bool {
     let heard = bridge.heard.swap(0, Ordering::Relaxed) != 0;
-    // As in Hearing::settle.
+    // As in CqOwnership::settle.
     fence(Ordering::SeqCst);
     if needed(c) {
         bridge.heard.store(u32::from(heard), Ordering::Relaxed);
@@ -196,7 +199,7 @@ pub fn as_needed(bridge: &Bridge, c: &mut Connection) -> bool {
     false
 }
 
-/// As [`by_service`], by somebody who works on the bridge.
+/// As [`by_service`], for a thread that works on the bridge.
 pub fn again(bridge: &Bridge, c: &mut Connection) {
     if bridge.heard.load(Ordering::Relaxed) == 0
         && let Some(fd) = c.event_fd()

@@ -1,4 +1,4 @@
-//! Who hears of the device's news, where the bridge has ended or its event was taken.
+//! Which thread hears of the device's news, where the bridge has ended or its event was taken.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ fn who_settles_after_the_bridges_end_changes_nothing_of_the_next() {
     let bridge = table::take().unwrap();
     let hearing = CqOwnership::of(bridge, 0);
     bridge.give_back();
-    // Whoever has the place now is heard for.
+    // The service thread hears for the connection that has the place now.
     bridge.heard.store(1, Ordering::Relaxed);
     hearing.settle(id, s, 0);
     assert_eq!(bridge.heard.load(Ordering::Relaxed), 1);

@@ -1,5 +1,5 @@
-//! Who is waited for, and who lets the bridge run, while bytes of the program's are in the device's
-//! memory.
+//! Which threads a caller waits for, and which thread lets the bridge run, while bytes of the
+//! program's are in the device's memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;

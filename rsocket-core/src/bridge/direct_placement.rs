@@ -2,9 +2,9 @@
 //! into which the program writes (`wire-protocol §8`).
 //!
 //! The other part of [`Pump`]. The program's memory is registered with the device, and the peer's
-//! device writes there: what comes in passes nobody here. What goes out lies in the ring of the
-//! channel; it is posted before any message that was put into the channel after it. What the peer
-//! has mapped is shown to the program in the channel.
+//! device writes there: what comes in passes through no code here. What goes out lies in the ring
+//! of the channel. The pump posts it before any message that was put into the channel after it. The
+//! channel shows the program what the peer has mapped.
 //!
 //! Between two of ours a mapping that is taken back stays registered until the peer has said that
 //! nothing is on its way to it any more ([`Note`]), so that `riounmap` breaks no connection. Must
@@ -190,7 +190,7 @@ impl<Q: QueuePair> Pump<Q> {
     /// [`Broken`]: the program's side of the channel is not to be believed.
     pub(super) fn before_data(&mut self, moved: &mut bool) -> Result<bool, Broken> {
         if !self.stream.state().writable() {
-            // Nobody takes it any more.
+            // No receiver takes it any more.
             self.placements.untold.clear();
         }
         while let Some(index) = self.placements.untold.front().copied() {

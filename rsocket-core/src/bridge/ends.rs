@@ -1,13 +1,14 @@
 //! Our ends of loopback connections ([`super::loopback`]): which numbers they have, and how they
 //! end.
 //!
-//! A child of a fork gets a copy of each, which would keep the last close, and with it FIN and RST,
-//! from the program's socket. So it closes its copies; none is made or closed while a fork copies
-//! the table, or the child would not know of one. And an end is ended as a connection before its
-//! number is closed: a copy that nobody knows of, made by a process that is none of ours, keeps
-//! nothing from the program then. One that the kernel closes, since its process has ended or is
-//! another program's, ends by a reset: a stream that was cut short must not look like one that has
-//! ended to those who still have the program's socket.
+//! A child of a fork gets a copy of each end. The copy would keep the last close, and with it FIN
+//! and RST, from the program's socket. So the child closes its copies. No end is made or closed
+//! while a fork copies the table, or the child would not know of one. An end is ended as a
+//! connection before its number is closed. Then a copy that no process of ours knows of, made by a
+//! process that is none of ours, keeps nothing from the program. An end that the kernel closes,
+//! since its process has ended or is another program's, ends by a reset. To the processes that
+//! still have the program's socket, a stream that was cut short must not look like one that has
+//! ended.
 //!
 //! Must not know whose they are. Entry points: [`made`], [`close`], [`reset`]; [`fork_prepare`],
 //! [`fork_parent`], [`fork_child`].
@@ -37,8 +38,9 @@ static HELD: [AtomicU64; sys::MAX_FDS / 64] = [const { AtomicU64::new(0) }; sys:
 /// it looks at costs it a fault. Changed under [`LOCK`].
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Held while an end is made or closed, and by whoever forks, as the last of what a fork waits for:
-/// under it no other lock is taken, and the kernel alone is called.
+/// A thread holds it while it makes or closes an end. The thread that forks holds it too, and takes
+/// it as the last of what a fork waits for. Under it a thread takes no other lock, and calls the
+/// kernel alone.
 static LOCK: OwnedLock = OwnedLock::new();
 
 thread_local! {
@@ -73,7 +75,8 @@ fn mark(fd: RawFd, held: bool) {
 pub fn made(make: impl FnOnce() -> Result<OwnedFd, Failure>) -> Result<RawFd, Failure> {
     unforked(|| {
         let fd = sys::make_private(make()?)?;
-        // Who ends without a word (`exec`, a signal) has not brought all that the peer sent.
+        // A process that ends without a word (`exec`, a signal) has not brought all that the peer
+        // sent.
         loopback::resets_at_close(fd, true);
         mark(fd, true);
         Ok(fd)
@@ -98,7 +101,8 @@ pub fn close(fd: RawFd) {
 
 /// The peer is gone in the middle: the program's socket sees RST. Gives the descriptor up.
 pub fn reset(fd: RawFd) {
-    // Dissolving a connection resets it, whoever else has the socket (connect(2), AF_UNSPEC).
+    // Dissolving a connection resets it, even if another process has the socket too (connect(2),
+    // AF_UNSPEC).
     loopback::untie(fd);
     give_up(fd);
 }
@@ -119,7 +123,7 @@ pub fn fork_parent() {
     }
 }
 
-/// `pthread_atfork`, in the child: its copies are closed, and nothing is said to anybody. The
+/// `pthread_atfork`, in the child: it closes its copies, and tells no other process anything. The
 /// connections are the parent's.
 pub fn fork_child() {
     // The parent's: it is not given back here.
@@ -142,7 +146,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::time::{Duration, Instant};
 
-    /// A program's socket, our end, and a copy of that which nobody closes.
+    /// A program's socket, our end, and a copy of our end that stays open.
     fn tied() -> (OwnedFd, RawFd, OwnedFd) {
         let program =
             socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)

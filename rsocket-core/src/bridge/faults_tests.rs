@@ -1,9 +1,9 @@
 //! Misfortune at every moment: two programs talk through their sockets, channels, pumps and the
 //! simulated device, and at one moment after another one of them dies, or loses its power.
 //!
-//! What must hold whatever happens: each has read the first bytes of what the other sent, in order;
-//! a clean end is only seen behind all of them; who is left over learns of it, and comes to its
-//! end.
+//! What must hold whatever happens: each program has read the first bytes of what the other sent,
+//! in order. A program sees a clean end only behind all of them. The program that is left over
+//! learns of the fault, and comes to its end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use std::os::fd::AsRawFd;
 enum Fault {
     /// The process is no more, and its host says so.
     Killed,
-    /// The host is no more, and nobody says so.
+    /// The host is no more, and nothing says so.
     Unplugged,
 }
 

@@ -23,7 +23,7 @@ const QUEUE: u16 = 384;
 /// Looks at the device after which a test takes the pump for stuck.
 const STUCK: u32 = 100_000;
 
-/// A pair at whose other end somebody says this word as fast as it is taken.
+/// A pair whose other end says this word as fast as it is taken.
 struct Flood {
     pair: SimPair,
     word: Word,
@@ -99,7 +99,7 @@ fn words_without_end_are_the_end() {
     for word in WORDS {
         flooded(word, |mut pump| {
             pump.run();
-            // What the pump itself had said by then is reported by nobody.
+            // The pair does not report what the pump itself had said by then.
             pump.outstanding = 0;
             assert_eq!((pump.peer(), pump.finished()), (PeerEnd::Broken, true), "{word:?}");
             assert_eq!(pump.violation(), Some(Violation::Flood));

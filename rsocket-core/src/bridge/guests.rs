@@ -1,10 +1,10 @@
 //! Connections that a bridge has established and that no program has accepted yet.
 //!
-//! The bridge knocks at the program's listening socket from an address of this host; whoever
-//! accepts it, in whatever process of the fork group, finds here which connection that is. Its
-//! channel is kept for it as long as it is here, whatever becomes of the bridge, and longer: a
-//! place says who is at it until what was in it is somebody else's, so that what a killed process
-//! leaves half done is given up by the next guest. Must not know bridges. Entry points: [`enter`],
+//! The bridge knocks at the program's listening socket from an address of this host. The process
+//! that accepts the connection, any one of the fork group, finds here which connection that is. Its
+//! channel is kept for it as long as it is here, whatever becomes of the bridge, and longer. A
+//! place says which process is at it until what was in it belongs elsewhere. So the next guest
+//! gives up what a killed process leaves half done. Must not know bridges. Entry points: [`enter`],
 //! [`take`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -55,19 +55,19 @@ impl Place {
 
     /// Takes the place, if it is in that state; false if another was faster.
     fn seize(&self, from: u32) -> bool {
-        // Acquire: pairs with enter() and release(). Whoever gets it has it to itself.
+        // Acquire: pairs with enter() and release(). The caller that gets it has it to itself.
         self.state.compare_exchange(from, sys::pid(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Nobody will accept the connection. The caller is at the place.
+    /// No process will accept the connection. The caller is at the place.
     fn give_up(&self) {
         if let Some(channel) = self.channel() {
             link::nobody_comes(channel);
         }
     }
 
-    /// The caller is at the place, and leaves nothing there. Its channel first: whoever is killed
-    /// in between must not be believed to keep what may be another's by then.
+    /// The caller is at the place, and leaves nothing there. It clears the channel first: a process
+    /// that is killed in between must not be believed to keep what may be another's by then.
     fn release(&self) {
         self.record.store(0, Ordering::Relaxed);
         // Release: pairs with the acquire in seize().
@@ -108,11 +108,11 @@ impl Place {
 #[must_use]
 pub fn enter(from: &SocketAddr, door: &SocketAddr, guest: &Guest) -> bool {
     let Some(group) = fork_group::get_or_map() else { return false };
-    // Whoever knocked there from this address before is gone, or the kernel would not have given it
-    // away again.
+    // A guest that knocked there from this address before is gone, or the kernel would not have
+    // given the address away again.
     knocked(from).filter(|p| p.is_at(door)).for_each(Place::free);
-    // All of them, before the guest's channel is kept: it may have been that of one who was taken
-    // by a process now dead.
+    // All of them, before the guest's channel is kept: it may have been the channel of a guest
+    // taken by a process now dead.
     places().iter().for_each(Place::sweep);
     let free = |p: &Place| p.seize(FREE) || reclaimed(p);
     let Some((index, place)) = group.guests.iter().enumerate().find(|(_, p)| free(p)) else {
@@ -149,7 +149,7 @@ fn reclaimed(p: &Place) -> bool {
     found
 }
 
-/// Whoever waits that knocked from there.
+/// The places of the guests that wait and knocked from there.
 fn knocked(from: &SocketAddr) -> impl Iterator<Item = &'static Place> {
     let plain = unmapped(from);
     places()
@@ -157,10 +157,10 @@ fn knocked(from: &SocketAddr) -> impl Iterator<Item = &'static Place> {
         .filter(move |p| p.is_ready() && p.from.get().map(|a| unmapped(&a)) == Some(plain))
 }
 
-/// A guest who waits no more, and whose place is kept until the caller says what has become of it.
+/// A guest that waits no more. Its place is kept until the caller says what has become of it.
 #[must_use]
 pub struct Taken {
-    /// Who it is.
+    /// Which guest it is.
     pub guest: Guest,
     place: &'static Place,
 }
@@ -194,8 +194,8 @@ pub fn take(from: &SocketAddr, door: impl Fn() -> Option<SocketAddr>) -> Option<
     Some(Taken { guest, place })
 }
 
-/// For tests: a process of that number is at the place of whoever knocked from `from` last, and
-/// goes no further.
+/// For tests: a process of that number is at the place of the guest that knocked from `from` last,
+/// and goes no further.
 #[cfg(test)]
 pub fn seized_by(from: &SocketAddr, pid: u32) {
     for place in places().iter().filter(|p| p.from.get() == Some(*from)) {
@@ -203,14 +203,14 @@ pub fn seized_by(from: &SocketAddr, pid: u32) {
     }
 }
 
-/// For tests: whether a place is still that of whoever knocked from `from`.
+/// For tests: whether a place is still that of a guest that knocked from `from`.
 #[cfg(test)]
 pub fn is_known(from: &SocketAddr) -> bool {
     places().iter().any(|p| p.from.get() == Some(*from) && p.state.load(Ordering::Acquire) != FREE)
 }
 
-/// The connection has broken, or nobody holds its other end any more: unless it was accepted,
-/// nobody will.
+/// The connection has broken, or no process holds its other end any more. Unless a process has
+/// accepted it, none will.
 pub fn forget(record: u32, channel: u32) {
     let me = sys::pid();
     let own = |p: &&Place| {
@@ -221,8 +221,9 @@ pub fn forget(record: u32, channel: u32) {
     places().iter().filter(own).for_each(Place::free);
 }
 
-/// The listening socket is about to be closed for good: whoever waits there is not accepted any
-/// more. Of several that share an address (`SO_REUSEPORT`) nobody knows who waits where.
+/// The listening socket is about to be closed for good: the guests that wait there are not accepted
+/// any more. Of several sockets that share an address (`SO_REUSEPORT`), this process does not know
+/// which guest waits at which.
 pub fn unlisten(fd: RawFd) {
     let fd = sys::borrow(fd);
     let own = sockets::own_name(fd).ok();

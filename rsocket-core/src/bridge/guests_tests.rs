@@ -1,4 +1,4 @@
-//! Connections that wait to be accepted, as the bridge and whoever accepts them see them.
+//! Connections that wait to be accepted, as the bridge and the accepting process see them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::conn::fork_group;
 use crate::copy::Bytes;
 use crate::sys;
 
-/// An address that nobody else of these tests knocks from.
+/// An address that no other of these tests knocks from.
 fn from(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 99], port))
 }
@@ -66,7 +66,8 @@ fn next_channels() -> Vec<(u32, u32)> {
     channels
 }
 
-/// Whether nobody is to have it, as far as the program's side goes; the other side is there still.
+/// Whether no connection is to have the channel, as far as the program's side goes; the other side
+/// is there still.
 fn is_given_up(guest: &Guest) -> bool {
     let given_up = link::keep(channel(guest));
     if given_up {
@@ -148,7 +149,7 @@ impl Drop for Other {
     }
 }
 
-/// Somebody comes, and waits no more.
+/// A guest comes, and waits no more.
 fn next_guest(from: &SocketAddr) {
     let (_, port) = waiting(from);
     guests::take(from, || Some(door())).unwrap().turned_away();
@@ -177,7 +178,7 @@ fn who_was_taken_by_a_process_that_is_killed_is_given_up() {
     [first, second].into_iter().for_each(ChannelPort::close);
 }
 
-/// What was in a place is another's business afterwards, also if somebody is killed there before
+/// What was in a place is another's business afterwards, also if a process is killed there before
 /// anything new is in it.
 #[test]
 fn a_place_that_was_left_says_nothing_of_a_channel() {
@@ -209,7 +210,8 @@ fn who_is_turned_away_is_given_up() {
     port.close();
 }
 
-/// The first guest who finds no free place before it has the place of one whose bridge is no more.
+/// The place of a guest whose bridge is no more goes to the first guest that finds no free place
+/// before it.
 #[test]
 fn who_comes_from_a_bridge_that_is_killed_makes_room() {
     let _family = tied();

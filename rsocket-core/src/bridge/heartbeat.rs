@@ -58,7 +58,7 @@ impl Connection {
         let rules = match self.holder() {
             Some((_, s)) => s.timers.rules(),
             None if self.orphaned() => self.rules.orphaned(),
-            // Nobody has accepted it yet.
+            // No process has accepted it yet.
             None => Rules::default(),
         };
         (core::mem::replace(&mut self.rules, rules) != rules).then(|| self.watch.next(&rules))
@@ -104,8 +104,8 @@ impl Connection {
     }
 
     /// When the peer's host was last heard of, where the device's own connection is TCP of this
-    /// kernel (soft-iWARP): there a post is reported when TCP has taken it, whether or not anybody
-    /// is at the other end.
+    /// kernel (soft-iWARP). There the device reports a post when TCP has taken it, whether or not a
+    /// process is at the other end.
     fn heard_by_tcp(&mut self, now: u64) -> Option<u64> {
         let Stage::Running { pump } = &mut self.stage else { return None };
         if pump.pair().mode() != Mode::Message {

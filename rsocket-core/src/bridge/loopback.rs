@@ -95,7 +95,7 @@ pub fn listen_near(fd: RawFd, backlog: i32) -> Result<SocketAddr, Failure> {
 }
 
 /// A socket of ours that is about to knock at a listening socket of the program's. Its address is
-/// known before it knocks, so that whoever accepts it can be told who it is.
+/// known before it knocks, so that the process that accepts it can be told which guest it is.
 pub struct Near {
     fd: OwnedFd,
     /// Its own address.
@@ -121,7 +121,7 @@ impl Near {
     /// Knocks; gives the socket.
     ///
     /// # Errors
-    /// Nobody listens there any more, or its accept queue is full.
+    /// No socket listens there any more, or its accept queue is full.
     pub fn knock(self, door: &SocketAddr) -> Result<OwnedFd, Failure> {
         match sockets::connect(&self.fd, door) {
             Ok(()) | Err(Failure::UnderWay) => Ok(self.fd),
@@ -151,7 +151,7 @@ pub struct DoorWay {
     listener: OwnedFd,
     /// Where it is.
     pub at: SocketAddr,
-    /// Came, and has not said who it is.
+    /// A connection that came, and has not been compared with the expected address.
     waiting: Option<OwnedFd>,
 }
 
@@ -183,8 +183,8 @@ impl DoorWay {
         self.listener.as_raw_fd()
     }
 
-    /// Whoever came from `expected`, if somebody did. Strangers are sent away, once it is known who
-    /// is none.
+    /// The connection that came from `expected`, if there is one. Strangers are sent away, once it
+    /// is known which connections are none.
     pub fn let_in(&mut self, expected: Option<SocketAddr>) -> Option<OwnedFd> {
         loop {
             if self.waiting.is_none() {
@@ -209,7 +209,7 @@ impl DoorWay {
 /// Connects the program's socket, which is not connected, to a bridge's door; its own address then.
 ///
 /// # Errors
-/// What the kernel says: nobody is there any more.
+/// What the kernel says: no bridge waits there any more.
 pub fn reach(fd: RawFd, door: &SocketAddr) -> Result<SocketAddr, Failure> {
     let program = sys::borrow(fd);
     match sockets::connect(program, door) {

@@ -29,8 +29,8 @@ use crate::sys;
 /// How long it may take to be established, and then to be wanted, in nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// The connection of this fork group's that has greeted whoever asks here, if there is one. It is
-/// this request's now.
+/// The connection of this fork group that has greeted the peer that asks here, if there is one. It
+/// is this request's now.
 pub(super) fn awaited(request: &CmId) -> Option<SlotId> {
     let (ours, theirs) = (request.local_address()?, request.peer_address()?);
     invitation::expected(&ours, &theirs.ip())
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Whoever has come to the door with the program's socket is let in.
+    /// Lets in the owner that has come to the door with the program's socket.
     pub(super) fn admit(&mut self) {
         if !matches!(self.stage, Stage::Inviting { .. }) {
             return;

@@ -55,17 +55,18 @@ pub mod watch;
 mod yield_predictor;
 
 /// The connection's bridge, if it is in this process. Its place may be another connection's by now:
-/// whoever holds its lock knows ([`Connection::carries`](connection::Connection::carries)).
+/// a thread that holds its lock can tell
+/// ([`Connection::carries`](connection::Connection::carries)).
 #[inline]
 #[must_use]
 pub fn of(s: &Slot) -> Option<&'static table::Bridge> {
-    // Acquire: pairs with the release of whoever gave the connection its bridge.
+    // Acquire: pairs with the release of the thread that gave the connection its bridge.
     s.bridge.load(Ordering::Acquire).checked_sub(1).and_then(table::find)
 }
 
-/// Lets the connection's bridge run, if it is in this process and nobody else runs it at the
-/// moment; whether it ran. Waits for nobody, or for whoever is at bytes that have stayed in the
-/// device's memory ([`deferred`]).
+/// Lets the connection's bridge run, if it is in this process and no other thread runs it at the
+/// moment; whether it ran. Waits for no other thread, except for one that is at bytes that have
+/// stayed in the device's memory ([`deferred`]).
 #[inline]
 pub fn pump(s: &Slot) -> bool {
     let Some(bridge) = of(s) else {
@@ -86,9 +87,9 @@ pub fn pump(s: &Slot) -> bool {
     }
 }
 
-/// Moves what can be moved, for a thread of the program that works on the bridge; false when it is
-/// over, which is for the service thread to see to. What cannot be sent now is left to whoever
-/// hears of the device.
+/// Moves what can be moved, for a thread of the program that works on the bridge. False when the
+/// connection is over, which is for the service thread to see to. What cannot be sent now is left
+/// to the thread that hears of the device.
 fn run(bridge: &table::Bridge, c: &mut connection::Connection) -> bool {
     let ran = c.run();
     deferred::none(bridge, c);
@@ -104,9 +105,9 @@ fn run(bridge: &table::Bridge, c: &mut connection::Connection) -> bool {
 }
 
 /// A call of the program's found nothing to do: the bridge may bring something. Where there is one
-/// CPU, a program that finds nothing again and again gives it to whoever could change that (its
-/// peer, the device's own threads), who would have to wait for the scheduler's tick otherwise. No
-/// lock may be held.
+/// CPU, a program that finds nothing again and again gives it to the threads that could change
+/// that. Those are its peer's and the device's own, which would have to wait for the scheduler's
+/// tick otherwise. The caller may hold no lock.
 pub fn look(s: &Slot) {
     pump(s);
     let Some(bridge) = of(s) else { return };
@@ -125,9 +126,10 @@ const FEW: u32 = 4;
 /// Looks in vain, one after the other, that make a program one that polls by itself.
 const MANY: u32 = 16;
 
-/// Remembers who looks in vain: the service thread leaves the device's events to such a program.
+/// Remembers a program that looks in vain: the service thread leaves the device's events to it.
 fn note(bridge: &table::Bridge, moved: bool) {
-    // Relaxed: only steers who looks next; whoever sleeps says so with a fence (arm).
+    // Relaxed: only steers which thread looks next; a thread that sleeps says so with a fence
+    // (arm).
     if moved {
         bridge.vain.store(0, Ordering::Relaxed);
     } else if bridge.vain.fetch_add(1, Ordering::Relaxed) >= MANY {
@@ -161,17 +163,18 @@ pub fn bring(s: &Slot) -> bool {
     false
 }
 
-/// Before a thread sleeps on the connection, and after its waker, if it has one, is in the channel:
-/// the device says from now on when there is news, to whoever hears ([`cq_ownership`]). Whether the
-/// bridge has run after that; not where somebody armed it before.
+/// Before a thread sleeps on the connection, and after its waker, if it has one, is in the channel.
+/// The device says from now on when there is news, to the thread that hears ([`cq_ownership`]).
+/// Whether the bridge has run after that; not where it was armed before.
 pub fn arm(s: &Slot) -> bool {
     let Some(bridge) = of(s) else { return false };
     // No thread of the program's is at it any more, as far as this one knows.
     bridge.polled_at.store(0, Ordering::Relaxed);
     bridge.vain.store(0, Ordering::Relaxed);
-    // Pairs with the fence of whoever takes the mark away (Service::look, Hearing::heard) and then
-    // reads the time and the wakers: either we see that it is gone, or he sees that nobody polls
-    // and that our waker is there, and arms. And with the one in deferred::may_stay().
+    // Pairs with the fence of the thread that takes the mark away (Service::look,
+    // CqOwnership::heard) and then reads the time and the wakers. Either this thread sees that the
+    // mark is gone, or that thread sees that no thread polls and that our waker is there, and arms.
+    // It pairs with the fence in deferred::may_stay() too.
     fence(Ordering::SeqCst);
     if bridge.armed.load(Ordering::Relaxed) != 0 && !bridge.keeps_any() {
         return false;
@@ -304,11 +307,11 @@ fn short_sleep() {
     let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());
 }
 
-/// Siblings may wait for this process's connections from now on, whom the service thread wakes,
-/// and read them.
+/// Siblings may wait for this process's connections from now on, and read them. The service thread
+/// wakes them.
 pub fn shared() {
     deferred::out();
-    // Pairs with the one in Hearing::settle.
+    // Pairs with the one in CqOwnership::settle.
     fence(Ordering::SeqCst);
     if table::all().any(|bridge| bridge.heard.load(Ordering::Relaxed) == 0) {
         service::nudge();

@@ -7,7 +7,7 @@ use super::table::Bridge;
 use crate::channel::link;
 use crate::conn::{fork_group, slot::SlotId};
 
-/// Something changed that is not in the channel: whoever waits looks again.
+/// Something changed that is not in the channel: the threads that wait look again.
 pub(super) fn news(id: SlotId) {
     let Some(s) = fork_group::slot(id) else { return };
     s.next_epoch();

@@ -1,10 +1,10 @@
 //! The first moments of a connection over iWARP, where what is said too early may stay unheard.
 //!
-//! Whoever was asked must let the other end speak first (RFC 5044, 7.1.3), and a stack may still
-//! miss what comes just when it takes a connection over from TCP: soft-iWARP then has the bytes,
-//! and looks at them only when more arrive. So the accepting end waits for the first word, but not
-//! for ever; and until a word has come from the peer, each end sends an empty write now and then,
-//! which no program sees.
+//! The accepting end must let the other end speak first (RFC 5044, 7.1.3). A stack may still miss
+//! what comes just when it takes a connection over from TCP. Soft-iWARP then has the bytes, and
+//! looks at them only when more arrive. So the accepting end waits for the first word, but not for
+//! ever. Until a word has come from the peer, each end sends an empty write now and then, which no
+//! program sees.
 //!
 //! What comes before its own end of the connection stands fails the peer's attempt: soft-iWARP
 //! finds it behind the answer that it waits for, and says `EINVAL`. The answer may have been lost

@@ -300,8 +300,8 @@ fn a_direction_that_was_shut_before_the_two_met_ends_too() {
     a.meet();
     b.meet();
     b.await_fin();
-    // Whoever has polled the kernel knows of an end to read; who sent FIN before it was told cannot
-    // have left TCP.
+    // A program that has polled the kernel knows of an end to read. A sender that sent FIN before
+    // it was told cannot have left TCP.
     assert_eq!((b.polled(), b.receive()), (Events::IN | Events::RDHUP, Ok(vec![])));
     assert_eq!(b.slot().receive_mode(), ReceiveMode::Asked);
     settle(&world, &mut a, &mut b);
@@ -334,8 +334,8 @@ fn half_a_close_leaves_the_other_direction_to_go_on() {
     assert!(a.pump.finished() && b.pump.finished());
 }
 
-/// TCP's kernel cannot tell a sender that has left it. The end of who shuts both directions is
-/// where his own bytes went.
+/// TCP's kernel cannot tell a sender that has left TCP. The end of a program that shuts both
+/// directions is where its own bytes went.
 #[test]
 fn who_takes_nothing_more_tells_a_sender_that_has_left_tcp() {
     for back in [false, true] {
@@ -422,7 +422,7 @@ fn a_sender_that_is_killed_leaves_no_clean_end() {
         if switch_offset {
             a.send(b"never leaves the host");
         }
-        // The kernel says FIN, and the pair is gone; nobody says anything else.
+        // The kernel says FIN, and the pair is gone; no other word comes.
         a.fd = None;
         b.await_fin();
         assert_eq!(b.receive(), Err(Failure::Blocked));
@@ -454,7 +454,7 @@ fn a_peer_that_never_met_us_leaves_tcp_as_it_was() {
     assert_eq!((b.polled(), b.receive()), (Events::IN | Events::RDHUP, Ok(vec![])));
 }
 
-/// Whoever gets it may know nothing of us, and would read TCP alone.
+/// The process that gets the descriptor may know nothing of us, and would read TCP alone.
 #[test]
 fn nobody_is_met_while_a_copy_of_the_descriptor_travels() {
     let (_world, _a, b) = strangers();

@@ -78,7 +78,7 @@ pub struct Reader {
 /// A word that is no note, or not in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// Somebody else's word.
+    /// A word that belongs to no peer control message of ours.
     Foreign,
     /// A part of a note; more is to come.
     Part,

@@ -201,7 +201,7 @@ impl<Q: QueuePair> Pump<Q> {
         self.opening.as_ref().and_then(Opening::next)
     }
 
-    /// The device's side, for whoever hears of its end or arms it.
+    /// The device's side, for the caller that hears of its end or arms it.
     pub fn pair(&mut self) -> &mut Q {
         &mut self.pair
     }
@@ -393,8 +393,8 @@ impl<Q: QueuePair> Pump<Q> {
                     // One that went back to TCP ends there.
                     if !self.beside.as_ref().is_some_and(|beside| beside.returned) {
                         if !self.connected() {
-                            // Before the end can be read: whoever has read it learns from its next
-                            // send that the peer has closed both ways.
+                            // Before the end can be read: a program that has read it learns from
+                            // its next send that the peer has closed both ways.
                             self.port.refuse();
                         }
                         self.port.deliver_end();

@@ -1,4 +1,4 @@
-//! What the service thread shares with those who call it: what it hears of, and how it is woken.
+//! What the service thread shares with its callers: what it hears of, and how it is woken.
 //!
 //! Must not know what a bridge does, nor what the thread does ([`super::serving`]). Entry points:
 //! [`new_id`], [`watch`], [`nudge`].
@@ -32,7 +32,7 @@ pub(super) const WAKER: u64 = (3 << 62) | 1;
 
 pub(super) const NUDGE: u64 = (3 << 62) | 2;
 
-/// What the thread and those who call it share.
+/// What the thread and its callers share.
 pub(super) struct Service {
     pub(super) channel: EventChannel,
     pub(super) epoll: RawFd,
@@ -80,7 +80,7 @@ impl Watch {
         Self { fd: fd.unwrap_or(-1), token: COMPLETIONS | key & !WHAT, events: EventFlags::IN }
     }
 
-    /// Somebody comes to a bridge's door.
+    /// A connection comes to a bridge's door.
     pub fn door(key: u64, fd: RawFd) -> Self {
         Self { fd, token: COMPLETIONS | key & !WHAT, events: EventFlags::IN }
     }
@@ -106,8 +106,8 @@ pub fn watch(watch: &Watch) {
 /// lock.
 pub(super) fn hears(key: u64, fd: RawFd, so: bool) {
     if let Some(service) = running() {
-        // Out of the set, not in it without events: the kernel's device code wakes whoever watches
-        // its descriptor without saying of what, and a thread is woken for that to find that it
+        // Out of the set, not in it without events: the kernel's device code wakes each thread that
+        // watches its descriptor, without saying of what. A thread is then woken to find that it
         // asked for nothing.
         if so {
             watch(&Watch::completions(key, Some(fd)));

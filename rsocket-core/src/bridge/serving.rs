@@ -160,8 +160,8 @@ impl Service {
         let mut events: Vec<event_set::Event> = Vec::with_capacity(64);
         loop {
             if !running().is_some_and(|s| core::ptr::eq(s, self)) {
-                // Another has begun, or will. (The nudge's number stays: somebody may be about to
-                // use it.)
+                // Another service has begun, or will. (The nudge's number stays: a thread may be
+                // about to use it.)
                 sys::close_private(self.epoll);
                 return;
             }
@@ -203,7 +203,7 @@ impl Service {
         for bridge in table::all() {
             let beat = bridge.try_with(|c| {
                 let c = c.as_mut()?;
-                // Signs of life may have come that nobody has heard of, or its end.
+                // Signs of life may have come that no thread has heard of, or the connection's end.
                 if c.running() && !c.run().alive {
                     return Some(0);
                 }
@@ -369,7 +369,7 @@ impl Service {
             c.arm();
             bridge.armed.store(1, Ordering::Relaxed);
         }
-        // Once more after arming: what came before it wakes nobody (device rule 10, park).
+        // Once more after arming: what came before it wakes no thread (device rule 10, park).
         match c.run() {
             ran if !ran.alive => Turn::Over,
             ran if ran.moved => Turn::News,
@@ -418,12 +418,13 @@ fn turns(mut turn: impl FnMut() -> Turn) -> Turn {
     turn()
 }
 
-/// Refuses a request. Whoever asked may be gone by now.
+/// Refuses a request. The peer that asked may be gone by now.
 fn refuse(id: &CmId, why: &[u8]) {
     let _ = id.reject(why);
 }
 
-/// The connection of this process that one of ours asks for. If it is not here, he is told so.
+/// The connection of this process that a peer of ours asks for. If it is not here, the peer is told
+/// so.
 fn recognise_or_refuse(id: &CmId, private: &[u8]) -> Option<(SlotId, Proof)> {
     match recognise(id, private) {
         Recognised::Here(slot, proof) => return Some((slot, proof)),

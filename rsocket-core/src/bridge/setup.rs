@@ -41,7 +41,7 @@ const RESOLVE_MS: i32 = 2000;
 
 /// Attempts.
 const RESOLVE_TRIES: u32 = 3;
-/// The connection manager's reason for a refusal: nobody listens there.
+/// The connection manager's reason for a refusal: no process listens there.
 const NOBODY_LISTENS: i32 = 8;
 
 /// What an end that connects begins with.
@@ -154,7 +154,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Listens for peers on other hosts who ask for RDMA beside their TCP connections, or, where
+    /// Listens for peers on other hosts. They ask for RDMA beside their TCP connections, or, where
     /// the program listens at `door`, for connections of their own.
     ///
     /// # Errors
@@ -332,8 +332,8 @@ impl Connection {
         if (self.beside || self.migrant)
             && !matches!(self.id.device(), Ok(Some(d)) if d.mode() == Mode::Immediate)
         {
-            // iWARP shares TCP's ports: whoever listens there would take this for a stranger's
-            // connection.
+            // iWARP shares TCP's ports: the process that listens there would take this for a
+            // stranger's connection.
             return self.unreached(Stage::Over, Failure::Unsupported);
         }
         let made = make_pair(&self.id, self.shape);
@@ -422,8 +422,8 @@ impl Connection {
         Stage::Over
     }
 
-    /// Whether somebody listens at the port of the TCP connection, for whoever would ask there
-    /// next.
+    /// Learns whether a process listens at the port of the TCP connection, for the next thread that
+    /// would ask there.
     fn learn(&self, closed: bool) {
         let asked = self.courtship.as_ref().filter(|c| !c.redirected);
         let Some(at) = asked.and_then(|_| self.program()?.1.names.get(1)?.get()) else { return };
@@ -437,7 +437,8 @@ impl Connection {
         request::ask_there(refusal)
     }
 
-    /// Asks at another port of the same host: the connection is a sibling's of whoever answered.
+    /// Asks at another port of the same host: the connection is that of a sibling of the process
+    /// that answered.
     fn redirect(&mut self, dialled: Dialled, at: u16) -> Stage {
         if let Some(courtship) = &mut self.courtship {
             courtship.redirected = true;
@@ -577,6 +578,6 @@ pub(super) fn shape(s: &Slot) -> Shape {
     }
 }
 
-/// Bytes of each buffer where nobody asked for more: between two of ours there is no need to be
+/// Bytes of each buffer where no more was asked for: between two of ours there is no need to be
 /// frugal.
 pub(super) const BUFFER: u32 = 256 * 1024;

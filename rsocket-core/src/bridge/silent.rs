@@ -1,5 +1,5 @@
-//! Whom it is no use to ask over RDMA: hosts that did not answer, ports behind which nobody
-//! listens.
+//! Peers that it is no use to ask over RDMA: hosts that did not answer, ports behind which no
+//! process listens.
 //!
 //! Asking costs a queue pair and its memory; of a silent host until the connection manager gives
 //! up, which takes it more than a minute (`life-of-a-connection §2`). Must not know who asks. Entry
@@ -20,8 +20,8 @@ use crate::sys;
 /// How long a host is left alone, in nanoseconds.
 const SILENT_NS: u64 = 60_000_000_000;
 
-/// One host: a hash of its address, and until when. Relaxed throughout: whoever reads one of the
-/// two words with another's other one asks once too often, or once too late.
+/// One host: a hash of its address, and until when. Relaxed throughout: a thread that reads one of
+/// the two words with another host's other one asks once too often, or once too late.
 struct Host {
     name: AtomicU64,
     until: AtomicU64,
@@ -64,7 +64,7 @@ pub fn remember(ip: &IpAddr) {
 const FREE: u32 = 4;
 const CLOSED_NS: u64 = 20_000_000;
 
-/// One port: as [`Host`], and how often in a row nobody was there.
+/// One port: as [`Host`], and how often in a row no process listened there.
 struct Port {
     name: AtomicU64,
     until: AtomicU64,
@@ -82,13 +82,13 @@ fn port(at: &SocketAddr) -> (u64, Option<&'static Port>) {
     (name, PORTS.iter().find(|p| p.name.load(Ordering::Relaxed) == name))
 }
 
-/// Whether nobody listened there when it was asked, and it is too early to ask again.
+/// Whether no process listened there when it was asked, and it is too early to ask again.
 #[must_use]
 pub fn is_closed(at: &SocketAddr) -> bool {
     port(at).1.is_some_and(|p| sys::now_ns() < p.until.load(Ordering::Relaxed))
 }
 
-/// Nobody listens there.
+/// No process listens there.
 pub fn refused(at: &SocketAddr) {
     let (name, known) = port(at);
     let place = known.or_else(|| PORTS.iter().min_by_key(|p| p.until.load(Ordering::Relaxed)));
@@ -102,7 +102,7 @@ pub fn refused(at: &SocketAddr) {
     port.until.store(sys::now_ns().saturating_add(ns), Ordering::Relaxed);
 }
 
-/// Somebody listens there.
+/// A process listens there.
 pub fn answered(at: &SocketAddr) {
     if let (_, Some(port)) = port(at) {
         port.refusals.store(0, Ordering::Relaxed);

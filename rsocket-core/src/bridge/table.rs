@@ -1,8 +1,8 @@
 //! The bridges of this process, by number.
 //!
 //! A bridge's place is never given back to the allocator, so that a thread of the program may look
-//! at it at any time; what is in it belongs to whoever holds its lock. Must not know what a bridge
-//! does. Entry points: [`find`], [`take`], [`Bridge::try_with`], [`Bridge::in_turn`],
+//! at it at any time. What is in it belongs to the thread that holds its lock. Must not know what a
+//! bridge does. Entry points: [`find`], [`take`], [`Bridge::try_with`], [`Bridge::in_turn`],
 //! [`Bridge::with`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -32,10 +32,10 @@ pub struct Bridge {
     pub yield_predictor: YieldPredictor,
     /// Threads of the program that spin on it.
     pub spinners: AtomicU32,
-    /// Nonzero while the device's next event is awaited, by whoever hears of it.
+    /// Nonzero while the device's next event is awaited, by the thread that hears of it.
     pub armed: AtomicU32,
     /// The waker of a thread that waits for the device's news alone
-    /// ([`super::cq_ownership::CqOwnership::naps`]); 0: nobody does.
+    /// ([`super::cq_ownership::CqOwnership::naps`]); 0: no thread does.
     pub napper: AtomicU64,
     /// Nonzero while the program's bytes may be in the device's memory, and nowhere else
     /// ([`super::deferred`]). Changed under the lock.
@@ -132,8 +132,8 @@ pub fn forked() {
 
 impl Bridge {
     /// Whether bytes of the program's may have stayed in the device's memory ([`super::deferred`]).
-    /// Whoever could lose them by a stale answer has a fence before it, or has seen what the call
-    /// did that left them. Acquire: pairs with the release in `deferred::none`.
+    /// A caller that could lose them by a stale answer has a fence before it, or has seen what the
+    /// call did that left them. Acquire: pairs with the release in `deferred::none`.
     #[inline]
     pub(super) fn keeps_any(&self) -> bool {
         self.keeps.load(Ordering::Acquire) != 0
@@ -149,15 +149,15 @@ impl Bridge {
         find(key as u32).filter(|r| r.key() == key)
     }
 
-    /// Works on the connection if nobody else does at the moment. The thread cannot be cancelled
-    /// inside: a device's library may make system calls that are cancellation points.
+    /// Works on the connection if no other thread does at the moment. The thread cannot be
+    /// cancelled inside: a device's library may make system calls that are cancellation points.
     #[inline]
     pub fn try_with<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
         Some(inside(self.connection.try_hold()?, f))
     }
 
-    /// As [`Self::try_with`], but waits for its turn while bytes of the program's are kept here:
-    /// whoever finds none says that there are none.
+    /// As [`Self::try_with`], but waits for its turn while bytes of the program's are kept here: a
+    /// caller that finds none says that there are none.
     #[inline]
     pub fn in_turn<R>(&self, f: impl FnOnce(&mut Option<Connection>) -> R) -> Option<R> {
         let held =

@@ -3,10 +3,10 @@
 //!
 //! The end that asks connects by RDMA's manager to the address and port of its TCP connection. Its
 //! private data is rsockets' own 40 bytes and then 16 of ours, which upstream ignores
-//! (`wire-protocol §2.2`): who asks, for which connection, and a proof. Every process that waits to
-//! be asked listens at a port of its own, and the first of a host at the TCP port too; asked for a
-//! sibling's connection it says where that one listens. Must not know what attaching means. Entry
-//! points: [`ask`], [`be_asked`].
+//! (`wire-protocol §2.2`). Those say which end asks and for which connection, and give a proof.
+//! Every process that waits to be asked listens at a port of its own, and the first of a host at
+//! the TCP port too. Asked for a sibling's connection, it says where that sibling listens. Must not
+//! know what attaching means. Entry points: [`ask`], [`be_asked`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -34,7 +34,7 @@ use crate::sys::{self, sockets};
 /// How long a peer may take to answer, in nanoseconds.
 const ANSWER_NS: u64 = 5_000_000_000;
 
-/// Whether nobody listened over RDMA at this TCP port when it was asked lately.
+/// Whether no process listened over RDMA at this TCP port when it was asked lately.
 #[must_use]
 pub fn is_closed(theirs: &SocketAddr) -> bool {
     silent::is_closed(theirs)
@@ -101,8 +101,8 @@ fn ask_now(
     Ok(())
 }
 
-/// Makes sure that whoever connected to `ours` by TCP can ask over RDMA: at the port that this
-/// gives, and at the TCP port as well unless another process of the host has it already.
+/// Makes sure that a peer that connected to `ours` by TCP can ask over RDMA. It can ask at the port
+/// that this gives, and at the TCP port as well unless another process of the host has it already.
 ///
 /// # Errors
 /// No RDMA device has that address, or one that shares TCP's ports (iWARP).

@@ -1,6 +1,6 @@
-//! What goes by the loopback connection under a channel, where no byte travels otherwise: what a
-//! program sends that has gone back to the kernel, and what is sent to a reader who has only the
-//! kernel.
+//! What goes by the loopback connection under a channel, where no byte travels otherwise. A program
+//! that has gone back to the kernel sends there, and a reader that has only the kernel receives
+//! there.
 //!
 //! The marks say from which byte on ([`handover_state`]), as between two processes: the program's
 //! end mark, behind which its bytes come from the kernel; and how many of the channel's bytes the
@@ -165,8 +165,8 @@ impl Under {
         Ok(true)
     }
 
-    /// Gives the kernel the bytes, or the first of them; how many it took. What nobody can read any
-    /// more is gone, as bytes for a socket that was closed are.
+    /// Gives the kernel the bytes, or the first of them; how many it took. What no process can read
+    /// any more is gone, as bytes for a socket that was closed are.
     pub(super) fn deliver(&mut self, from: Bytes<'_>) -> u32 {
         let bytes = [libc::iovec { iov_base: from.at().cast_mut().cast(), iov_len: from.len() }];
         let given = kernel::send(self.end, &bytes, libc::MSG_DONTWAIT);

@@ -1,5 +1,5 @@
-//! Two pumps over the simulated device, of which one program closes while the other one sends: TCP
-//! answers what comes too late by a reset, and who waits for that must not wait in vain.
+//! Two pumps over the simulated device, of which one program closes while the other one sends. TCP
+//! answers what comes too late by a reset, and a program that waits for that must not wait in vain.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::cell::RefCell;
@@ -82,8 +82,8 @@ fn what_the_peer_has_read_is_no_reason_for_a_reset() {
     });
 }
 
-/// Who shuts both directions can still read what had come: no reason for a reset. Who closes
-/// cannot.
+/// A program that shuts both directions can still read what had come: no reason for a reset. A
+/// program that closes cannot.
 #[test]
 fn what_had_come_when_both_were_shut_is_no_reason_for_a_reset() {
     each_kind(|ours, (world, mut a, mut b)| {

@@ -60,8 +60,8 @@ pub(crate) fn note_there(index: u32, socket: RawFd) {
     }
 }
 
-/// Whether whoever has the other end of this arena lives, as far as can be known. One that no
-/// number names here is asked by its wakers.
+/// Whether the process that has the other end of this arena lives, as far as can be known. A
+/// process that no number names here is asked by its wakers.
 pub(crate) fn peer_lives(r: &ArenaRecord, index: u32) -> bool {
     let pid = r.peer_pid.load(Ordering::Relaxed);
     let there = mapping(index).and_then(Mapping::there).filter(|_| pid == 0);
@@ -102,7 +102,8 @@ pub struct Claim {
 }
 
 /// A peer process: what it calls itself, and what the kernel says of it. The name alone is not
-/// believed, since others have heard it: who says it could be let into another one's arena.
+/// believed, since other processes have heard it: a process that says it could be let into another
+/// one's arena.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     /// Its name.
@@ -209,8 +210,8 @@ fn promise(_held: &ArenasGuard, r: &ArenaRecord, channel: u32) {
 /// never have it.
 pub(crate) fn settled(r: &ArenaRecord, channel: u32) {
     if let Some(word) = r.promised.get(channel as usize / 64) {
-        // Release: pairs with the acquire in sweep(); whoever finds the promise gone finds the
-        // user.
+        // Release: pairs with the acquire in Idle::of(); a thread that finds the promise gone finds
+        // the user.
         word.fetch_and(!(1 << (channel % 64)), Ordering::Release);
     }
 }
@@ -274,7 +275,7 @@ fn take_record(group: &'static ForkGroup) -> Option<u32> {
 }
 
 /// What a record says of an arena of this process's that no connection uses yet. It is BUSY, so
-/// that nobody looks at it.
+/// that no other thread looks at it.
 fn write_record(r: &ArenaRecord, (arena, fd): (&Unused, RawFd), side: u32, peer: &Peer) {
     r.side.store(side, Ordering::Relaxed);
     r.channels.store(arena.channels(), Ordering::Relaxed);
@@ -550,10 +551,10 @@ pub fn keep_across_exec(keep: bool) {
     drop(held);
 }
 
-/// After `exec`: maps the arenas that the last program of this process had. One that another thread
-/// made when `exec` had begun is not open any more, and its number is another file's, or will be:
-/// then it is nobody's, and found as a sibling's is. So is one of another process that had this
-/// number.
+/// After `exec`: maps the arenas that the last program of this process had. An arena that another
+/// thread made when `exec` had begun is not open any more, and its number is another file's, or
+/// will be. Then it has no owner, and is found as a sibling's is. So is one of another process that
+/// had this number.
 pub fn inherit() {
     let Some(group) = fork_group::get() else { return };
     let held = lock();

@@ -68,8 +68,8 @@ fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
 }
 
 /// What the channel still has has nowhere to go: a stream that was cut short must not look like one
-/// that has ended. To whoever has the descriptor next, and knows nothing of us, the kernel has to
-/// say so.
+/// that has ended. The kernel has to say so to the process that has the descriptor next, and knows
+/// nothing of us.
 pub(crate) fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
     if matches!(reason, Reason::Executed | Reason::PassedAway) {
         cut_off(s, fd);
@@ -78,7 +78,7 @@ pub(crate) fn cut_short(s: &Slot, fd: RawFd, reason: Reason) {
     }
 }
 
-/// The same, for whoever has either end.
+/// The same, for the processes that have either end.
 pub(crate) fn cut_off(s: &Slot, fd: RawFd) {
     mark_broken(s, Reason::ShutDownEarly);
     // Not shut down as well: of a connection that both sides have ended a reader would hear of an

@@ -1,12 +1,12 @@
 //! Where a fork group keeps the arenas of connections that several of its processes hold.
 //!
-//! An owner that did not map a connection's arena finds it in whoever did; but that process may
-//! have ended, and the peer that mapped it too, while the connection goes on between siblings of
-//! both. So before a process forks for the first time it makes a socket pair that all its
-//! descendants inherit, and whoever attaches a connection that is shared puts the arena's
-//! descriptor in there, as a message. What lies unread in a socket stays open as long as anybody
-//! has the socket. Whoever looks for one does not take anything out (`MSG_PEEK`, with
-//! `SO_PEEK_OFF`, unix(7)): it may be killed, or become another program, at any moment.
+//! An owner that did not map a connection's arena finds it in a process that did. But that process
+//! may have ended, and the peer that mapped it too, while the connection goes on between siblings
+//! of both. So before a process forks for the first time it makes a socket pair that all its
+//! descendants inherit. A process that attaches a connection that is shared puts the arena's
+//! descriptor in there, as a message. What lies unread in a socket stays open as long as any
+//! process has the socket. A process that looks for a descriptor takes nothing out (`MSG_PEEK`,
+//! with `SO_PEEK_OFF`, unix(7)): it may be killed, or become another program, at any moment.
 //!
 //! Must not know connections. Entry points: [`open`], [`deposit`], [`find`], [`withdraw`].
 

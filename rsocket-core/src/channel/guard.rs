@@ -2,8 +2,8 @@
 //! gives the lock back. What a holder left that died inside is repaired where the guard is made.
 //!
 //! Publishing a message is two stores, the ring's and the state's. A holder that dies between them
-//! has told the peer, so the state rolls forward; one that dies before the first has told nobody,
-//! so the old state stands (`life-of-a-connection §6`).
+//! has told the peer, so the state rolls forward. A holder that dies before the first has told no
+//! other process, so the old state stands (`life-of-a-connection §6`).
 
 use super::handover_state;
 use super::link::{self, Ends};
@@ -104,7 +104,7 @@ fn send_of_the_dead(s: &Slot, held: &mut Held<'_, SendState>) {
     }
 }
 
-/// Rolls the receiving state forward if its last holder, who died, had published an update.
+/// Rolls the receiving state forward if its last holder, which died, had published an update.
 pub fn repair_receive(s: &Slot, held: &mut Held<'_, RecvState>, incoming: &Direction) {
     if incoming.control_published(held.view().control_position) {
         held.roll_forward();
@@ -116,7 +116,7 @@ pub fn repair_receive(s: &Slot, held: &mut Held<'_, RecvState>, incoming: &Direc
     }
 }
 
-/// Rolls the sending state forward if its last holder, who died, had published a message.
+/// Rolls the sending state forward if its last holder, which died, had published a message.
 pub fn repair_send(s: &Slot, held: &mut Held<'_, SendState>, outgoing: &Direction) {
     if outgoing.data_published(held.view().data_position) {
         held.roll_forward();

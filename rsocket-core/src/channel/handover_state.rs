@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use crate::device::shm::direction::Direction;
 
-/// Receiver: nobody on this side is inside the kernel on the direction; it may switch. Release:
+/// Receiver: no thread on this side is inside the kernel on the direction; it may switch. Release:
 /// pairs with the acquire in [`acknowledged`].
 pub fn acknowledge(d: &Direction) {
     d.receiver().acknowledged.store(1, Ordering::Release);
@@ -37,9 +37,9 @@ pub fn switch_offset(d: &Direction) -> Option<u64> {
 /// more there ([`want_end`]).
 const RETURN: u64 = 1 << 63;
 
-/// Who goes back first decides from which byte on TCP carries the rest: one word, decided once. A
-/// receiver that only asked ([`want_end`]) has decided nothing. AcqRel: the loser sees what the
-/// winner did before.
+/// The side that goes back first decides from which byte on TCP carries the rest: one word, decided
+/// once. A receiver that only asked ([`want_end`]) has decided nothing. AcqRel: the loser sees what
+/// the winner did before.
 fn decide(d: &Direction, word: u64) -> bool {
     let end = &d.sender().end;
     [0, RETURN].into_iter().any(|undecided| {
@@ -60,8 +60,8 @@ pub fn is_undecided(d: &Direction) -> bool {
     d.sender().end.load(Ordering::Acquire) == 0
 }
 
-/// Receiver: whether either side has said anything of a fallback. Relaxed: whoever goes by it asks
-/// again ([`end`]).
+/// Receiver: whether either side has said anything of a fallback. Relaxed: a caller that goes by it
+/// asks again ([`end`]).
 #[inline(always)]
 pub fn is_decided(d: &Direction) -> bool {
     d.sender().end.load(Ordering::Relaxed) != 0
@@ -126,8 +126,8 @@ pub fn sender_closed(d: &Direction) -> bool {
     d.sender().sender_closed.load(Ordering::Acquire) != 0
 }
 
-/// This side is done with the channel: it neither reads nor writes any more. Release: whoever sees
-/// it may use the channel anew.
+/// This side is done with the channel: it neither reads nor writes any more. Release: a process
+/// that sees it may use the channel anew.
 pub fn close(incoming: &Direction, outgoing: &Direction) {
     incoming.receiver().receiver_closed.store(1, Ordering::Release);
     outgoing.sender().sender_closed.store(1, Ordering::Release);
@@ -177,7 +177,7 @@ mod tests {
         let words = vec![0_u128; DIRECTION_LEN / 16 + 4096 / 16].leak();
         let at = words.as_mut_ptr().cast::<u8>();
         let base = NonNull::new(at.wrapping_add(at.align_offset(4096))).expect("memory");
-        // SAFETY: page-aligned, long enough, never freed, and nobody else's.
+        // SAFETY: page-aligned, long enough, never freed, and used for nothing else.
         unsafe { Direction::from_base(base) }
     }
 

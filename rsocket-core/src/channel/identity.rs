@@ -38,8 +38,8 @@ fn nonzero() -> Result<u64, Failure> {
     Ok(raw::random()?.max(1))
 }
 
-/// The two halves of this process's id; 0 is "not yet drawn". Each half is drawn once, by whoever
-/// comes first, so that all readers see the same pair.
+/// The two halves of this process's id; 0 is "not yet drawn". Each half is drawn once, by the
+/// thread that comes first, so that all readers see the same pair.
 type Halves = [AtomicU64; 2];
 
 /// Where the halves live: a page that the kernel empties in every forked child, also where the fork

@@ -1,8 +1,8 @@
 //! A connection's channel in an arena: its two directions as seen from this side, how it comes to
 //! them and leaves them.
 //!
-//! Where arenas are and who has which channel of them, [`super::arenas`] knows. Must not know what
-//! the bytes are. Entry points: [`start`], [`ends`], [`release`].
+//! [`super::arenas`] knows where arenas are and which connection has which channel of them. Must
+//! not know what the bytes are. Entry points: [`start`], [`ends`], [`release`].
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -48,9 +48,9 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Whether this is the channel that the connection has now. Who has waited for a lock asks
-    /// under it: the connection may have been closed meanwhile, its slot and its channel be
-    /// somebody else's.
+    /// Whether this is the channel that the connection has now. A thread that has waited for a lock
+    /// asks under it: the connection may have been closed meanwhile. Then its slot and its channel
+    /// may be another connection's.
     #[inline(always)]
     #[must_use]
     pub fn are_of(&self, s: &Slot) -> bool {
@@ -203,8 +203,8 @@ pub(crate) fn let_go(ends: &Ends) {
 }
 
 /// The other side of such a channel is kept for a connection of the program's that is still to
-/// come, from whatever process of the fork group, by [`start`]: until then, or until
-/// [`nobody_comes`], the channel is nobody else's, even when this side is done.
+/// come. It may come from any process of the fork group, by [`start`]. Until then, or until
+/// [`nobody_comes`], the channel is no other connection's, even when this side is done.
 pub(crate) fn keep((index, channel): (u32, u32)) -> bool {
     let Some(r) = fork_group::get().and_then(|f| record(f, index)) else { return false };
     let Some(w) = r.slot_of.get(channel as usize) else { return false };
@@ -232,11 +232,11 @@ pub(crate) fn nobody_comes((index, channel): (u32, u32)) {
 
 /// Gives the connection its channel, which it was promised, and both protocol states.
 ///
-/// The arena knows its user before the connection has the channel: a caller that is killed in
-/// between leaves an arena that nobody takes back, never one that is taken back in use.
+/// The arena knows its user before the connection has the channel. A caller that is killed in
+/// between leaves an arena that no process takes back, never one that is taken back in use.
 ///
 /// # Errors
-/// When the channel does not exist or is somebody's.
+/// When the channel does not exist or is another connection's.
 pub fn start(
     id: SlotId,
     s: &PairingGuard<'_>,
@@ -264,8 +264,8 @@ fn begin(
     let (recv, send) = channel::fresh(beyond)?;
     s.channel.store(channel, Ordering::Relaxed);
     s.side.store(side, Ordering::Relaxed);
-    // SAFETY: the connection has no channel yet, so that nobody else looks at its states, and the
-    // guard says that nobody else gives it one.
+    // SAFETY: the connection has no channel yet, so that no other thread looks at its states. The
+    // guard says that no other thread gives it one.
     let (mut receiving, mut sending) = unsafe { (s.receive.alone(), s.send.alone()) };
     receiving.set(recv);
     sending.set(send);
@@ -299,7 +299,7 @@ fn begin(
 /// Whether the channel was kept for the connection ([`keep`]); else it is free.
 ///
 /// # Errors
-/// When the channel does not exist or is somebody's.
+/// When the channel does not exist or is another connection's.
 fn was_kept(r: &ArenaRecord, channel: u32, beyond: Beyond) -> Result<bool, Reason> {
     // Acquire: pairs with the release in leave(), keep() and nobody_comes().
     let user = r.slot_of.get(channel as usize).map(|w| w.load(Ordering::Acquire));
@@ -349,8 +349,8 @@ pub fn common(s: &Slot) -> u64 {
     })
 }
 
-/// Connecting side: the hello-ack could not be sent. Nobody else knows of the channel, which is as
-/// if never used.
+/// Connecting side: the hello-ack could not be sent. No other process knows of the channel, which
+/// is as if never used.
 pub fn abandon(s: &PairingGuard<'_>) {
     if let Some((_, r)) = record_of(s) {
         let w = s.channel.load(Ordering::Relaxed);
@@ -360,8 +360,8 @@ pub fn abandon(s: &PairingGuard<'_>) {
         if let Some(word) = r.taken.get(w as usize / 64) {
             word.fetch_and(!(1 << (w % 64)), Ordering::Relaxed);
         }
-        // First: who is killed in between leaves a user too many, never one that is taken away
-        // twice.
+        // First: a process that is killed in between leaves a user too many, never one that is
+        // taken away twice.
         s.arena.store(0, Ordering::Release);
         r.leave(w);
     }
@@ -401,7 +401,7 @@ impl Parted {
     }
 }
 
-/// Takes the connection's channel from it: nobody finds it there any more.
+/// Takes the connection's channel from it: no thread finds it there any more.
 pub(crate) fn part(s: &Slot) -> Option<Parted> {
     let ends = ends(s);
     s.set(flag::CHANNEL_DONE);
@@ -419,8 +419,8 @@ pub fn release(s: &Slot) {
     }
 }
 
-/// An owner that did not map the connection's arena finds it through whoever did: the sibling that
-/// attached, or, if that one has ended, the fd stash or the peer (`life-of-a-connection §6`).
+/// An owner that did not map the connection's arena finds it in the fd stash, or through a process
+/// that did map it: the sibling that attached, or the peer (`life-of-a-connection §6`).
 #[cold]
 fn join(s: &Slot, index: u32) -> Option<Ends> {
     let r = record(fork_group::get()?, index)?;
@@ -440,8 +440,8 @@ pub fn outlasts_exec(s: &Slot) -> bool {
     }
     let owner = r.owner.load(Ordering::Relaxed);
     r.in_fd_stash.load(Ordering::Relaxed) != 0
-        // Else whoever has it open is asked for it. One that had to close it says so, but for the
-        // peer.
+        // Else the process that has it open is asked for it. A process that had to close it says
+        // so, except for the peer.
         || r.fd.load(Ordering::Relaxed) >= 0
             && (owner != sys::pid() && living::process(owner)
                 || living::process(r.peer_pid.load(Ordering::Relaxed)))

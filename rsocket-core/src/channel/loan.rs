@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::arenas_lock::ArenasGuard;
 use crate::sys::settle::Settle;
 
-/// How many descriptors are about to be sent. Relaxed: the lock orders it with [`any`]; who sees
-/// one too many waits for another time.
+/// How many descriptors are about to be sent. Relaxed: the lock orders it with [`any`]; a caller
+/// that sees one too many waits for another time.
 static LENT: AtomicU32 = AtomicU32::new(0);
 
 /// An arena's descriptor is in use without the lock.
@@ -36,6 +36,6 @@ pub(super) fn forked() {
 
 /// Whether any is in use. With the guard none is lent meanwhile.
 pub(super) fn any(_held: &ArenasGuard) -> bool {
-    // Acquire: pairs with the release in Loan's end, after which nobody uses the number.
+    // Acquire: pairs with the release in Loan's end, after which no thread uses the number.
     LENT.load(Ordering::Acquire) != 0
 }

@@ -104,8 +104,8 @@ impl Mapping {
     /// has a connection in it, or holds the lock, or looks for a moment only (`retired`).
     #[inline]
     pub(super) fn arena(&self, generation: u32) -> Option<Arena> {
-        // In this order: who finds the new generation does not find the old address any more.
-        // Acquire, both: pair with the releases in put().
+        // In this order: a thread that finds the new generation does not find the old address any
+        // more. Acquire, both: pair with the releases in put().
         if self.generation.load(Ordering::Acquire) != generation {
             return None;
         }
@@ -115,8 +115,8 @@ impl Mapping {
     /// The arena at an address that was just found here.
     #[inline]
     fn at(&self, base: usize) -> Option<Arena> {
-        // SAFETY: address and channels belong together, by the order in put(); it stays mapped
-        // while our caller uses it, or until the one who takes it out has retired it.
+        // SAFETY: address and channels belong together, by the order in put(); the arena stays
+        // mapped while our caller uses it, or until the thread that takes it out has retired it.
         unsafe { Arena::from_parts(base, self.channels.load(Ordering::Relaxed), [0; 2]) }
     }
 
@@ -155,8 +155,8 @@ mod tests {
     use super::*;
 
     /// A thread that looks while another one maps arena after arena under one record: it never
-    /// finds an old one under a new generation. (The arenas here are numbers, and nobody looks into
-    /// them.)
+    /// finds an old one under a new generation. (The arenas here are numbers, and no thread looks
+    /// into them.)
     #[test]
     fn a_new_generation_never_has_an_old_address() {
         static RECORD: AtomicU32 = AtomicU32::new(1);

@@ -22,7 +22,7 @@ use crate::host::events::Events;
 pub type Meant<'a> = &'a dyn Fn(u64, Events) -> bool;
 
 /// Whether an epoll set's waker is still in all the words that it was put into for these
-/// directions: nobody has rung it since.
+/// directions: no thread has woken it since.
 fn is_armed(s: &Slot, armed: Events, waker: u64) -> bool {
     let word = waker | MARK_READY;
     let stands = |sleepers: Sleepers<'_>| (0..layout::SLEEPERS).any(|i| sleepers.armed(i, word));
@@ -62,8 +62,8 @@ pub fn has_many_bits() -> bool {
     mapping::indices().len() > FEW_ARENAS
 }
 
-/// This process's wakers have to be rung again from here on: for who drained one and does not
-/// collect at once.
+/// From here on peers have to wake this process's wakers again: for a thread that drained one and
+/// does not collect at once.
 pub fn hear() {
     let Some(group) = fork_group::get() else { return };
     for i in mapping::indices() {
@@ -99,9 +99,9 @@ pub(crate) fn collect_far(f: &mut dyn FnMut(u32, u32)) {
     }
 }
 
-/// A bit says that wakers were taken out of the channel's words, not whose. It is for whoever does
-/// not find its waker there any more; and stays while siblings hold the connection too, whose
-/// wakers may have been there beside ours.
+/// A bit says that wakers were taken out of the channel's words, not whose. It is for an epoll set
+/// that does not find its waker there any more. It stays while siblings hold the connection too,
+/// since their wakers may have been there beside ours.
 fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(SlotId, Meant<'_>)) {
     // Relaxed first look: the bit that a waker announced is visible after the waker was drained.
     let mut bits = word.load(Ordering::Relaxed);

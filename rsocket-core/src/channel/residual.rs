@@ -1,8 +1,8 @@
 //! Residual bytes: what the peer had not read when it went back to TCP, which is sent there before
 //! anything else is (`life-of-a-connection §5`).
 //!
-//! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_residual`] for
-//! who holds the send lock, [`serve_return`], [`finish_residual`], [`residual_or_reset`].
+//! Must not know why a direction goes back. Entry points: [`give_way`] and [`send_residual`] for a
+//! holder of the send lock, [`serve_return`], [`finish_residual`], [`residual_or_reset`].
 
 use std::os::fd::RawFd;
 
@@ -49,7 +49,7 @@ pub(crate) fn send_residual(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(
         break_connection(s, fd, Reason::Inconsistent);
         return Err(Failure::Reset);
     }
-    // Asked before the kernel, who does not say any more how much it took once our FIN has gone.
+    // Asked before the kernel, which does not say any more how much it took once our FIN has gone.
     if taken == total {
         s.set(flag::RESIDUAL_SENT);
         return Ok(());
@@ -126,8 +126,8 @@ pub fn finish_residual(id: SlotId, s: &Slot, fd: RawFd) -> bool {
     done()
 }
 
-/// The peer asked for its bytes by TCP and nobody here is sending: does it now. Called by whoever
-/// was woken.
+/// The peer asked for its bytes by TCP, and no thread of this side is sending: sends them now.
+/// For a thread that was woken, and for one that has just stopped sending.
 pub fn serve_return(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     if !handover_state::is_asked_back(&ends.outgoing) {
         return;

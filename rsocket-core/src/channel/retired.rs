@@ -1,9 +1,9 @@
 //! Arenas that no connection uses any more, until no thread of this process can be late.
 //!
-//! Whoever looks at a connection finds its arena without a lock, and may be held up between finding
-//! it and looking, while another thread closes the last connection there. So the memory goes at
-//! once, but its addresses stay for a while: what is read there is zero, as in a channel that
-//! nobody has used, and what is written nobody sees.
+//! A thread that looks at a connection finds its arena without a lock. It may be held up between
+//! finding the arena and looking, while another thread closes the last connection there. So the
+//! memory goes at once, but its addresses stay for a while. A late thread reads zeroes there, as in
+//! a channel that no connection has used, and no other process sees what it writes.
 //!
 //! Must not know which arenas are in use. Entry points: [`retire`], [`let_go`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -44,8 +44,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Gives back the arena's memory now, and its addresses later.
 ///
 /// # Safety
-/// No connection uses the arena, or will: who still looks there does so for a moment only, and does
-/// not mind what he finds.
+/// No connection uses the arena, or will: a thread that still looks there does so for a moment
+/// only, and does not mind what it finds.
 pub(super) unsafe fn retire(held: &ArenasGuard, arena: Arena) {
     let turn = NEXT.fetch_add(1, Ordering::Relaxed) as usize % PLACES;
     let Some(place) = WAITING.get(turn) else { return };
@@ -78,11 +78,11 @@ pub(super) fn let_go(held: &ArenasGuard) {
 fn free(_held: &ArenasGuard, place: &Place) {
     let base = place.base.swap(0, Ordering::Relaxed);
     let channels = place.channels.load(Ordering::Relaxed);
-    // SAFETY: the parts are those of an arena that retire() was given, which is hollow and nobody
-    // else's.
+    // SAFETY: the parts are those of an arena that retire() was given, which is hollow and this
+    // place's alone.
     if let Some(arena) = unsafe { Arena::from_parts(base, channels, [0; 2]) } {
         COUNT.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: nobody can be that late (LATEST), or so many have come after it.
+        // SAFETY: no thread can be that late (LATEST), or so many arenas have come after it.
         unsafe { arena.unmap() };
     }
 }

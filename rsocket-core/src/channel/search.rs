@@ -1,7 +1,7 @@
 //! Finding an arena that another process has open, by the arena's name.
 //!
-//! For owners of a connection that a sibling attached: the sibling may have ended since, and
-//! nobody else can hand over the descriptor. What is found is checked like an arena that a peer
+//! For owners of a connection that a sibling attached: the sibling may have ended since, and no
+//! other process can hand over the descriptor. What is found is checked like an arena that a peer
 //! sent.
 
 use core::ops::ControlFlow;

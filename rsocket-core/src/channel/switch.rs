@@ -68,7 +68,8 @@ fn now(s: PairingGuard<'_>, id: SlotId, fd: RawFd) -> bool {
         && let Some(mode) = s.receive_mode().after(ReceiveEvent::KernelEmpty)
         && s.shift_receive_mode(ReceiveMode::Asked, mode)
     {
-        // Pairs with the one in socket::has_shut. Before the peer may send what nobody will take.
+        // Pairs with the fence in socket::has_shut. It comes before the peer may send what no
+        // thread will take.
         fence(Ordering::SeqCst);
         if s.takes_nothing() {
             handover_state::stop_reading(&ends.incoming);
@@ -102,13 +103,13 @@ fn now(s: PairingGuard<'_>, id: SlotId, fd: RawFd) -> bool {
 /// told by it that there is an end to read must find that. A sender that was not told before it
 /// sent FIN has left nothing on the device.
 fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
-    // Without a descriptor nobody can say: the program's next call has one. A socket that is not
-    // connected any more had FIN, or a reset.
+    // Without a descriptor the kernel cannot be asked: the program's next call has one. A socket
+    // that is not connected any more had FIN, or a reset.
     s.has(flag::TCP_ANCHORED) && (fd < 0 || counters::fin_received(fd).unwrap_or(true))
 }
 
-/// This direction never leaves TCP: between hosts the receiver, who waits for a word, must be told.
-/// The caller sets the mode after it.
+/// This direction never leaves TCP: between hosts the receiver, which waits for a word, must be
+/// told. The caller sets the mode after it.
 pub(crate) fn stay(guard: &SendGuard<'_>) {
     let outgoing = &guard.ends.outgoing;
     if guard.s.has(flag::TCP_ANCHORED) && handover_state::switch_offset(outgoing).is_none() {

@@ -132,8 +132,8 @@ pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
 pub(crate) fn received(s: &Slot, ends: &Ends) -> u64 {
     let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
     let ahead = ends.incoming.data_ready(position, u32::MAX);
-    // A sender that goes back sends by TCP at once: behind unread bytes, where nobody asks the
-    // kernel yet.
+    // A sender that goes back sends by TCP at once: behind unread bytes, where no receiver asks
+    // the kernel yet.
     let back =
         handover_state::end(&ends.incoming).is_some() && s.receive_mode() == ReceiveMode::Device;
     let behind = if back { BEHIND } else { 0 };

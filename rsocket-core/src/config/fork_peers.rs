@@ -133,7 +133,7 @@ pub fn remember(peers: &Peers) {
 pub fn kind(ip: &IpAddr) -> Kind {
     // Acquire: pairs with remember().
     let said = SAID.load(Ordering::Acquire) != 0;
-    // One after the other: all of them together would be a kilobyte of somebody's stack.
+    // One after the other: all of them together would be half a kilobyte of the caller's stack.
     let named = WORDS.iter().take(COUNT.load(Ordering::Relaxed) as usize).any(|words| {
         let [high, low, bits] = words.each_ref().map(|w| w.load(Ordering::Relaxed));
         Network { address: u128::from(high) << 64 | u128::from(low), bits: bits as u32 }.has(ip)

@@ -43,7 +43,7 @@ pub const REQUIRED_BY: u64 = 4 << 20;
 /// How long a connection that may not use TCP waits to attach, in nanoseconds.
 pub const STRICT_PATIENCE_NS: u64 = 5_000_000_000;
 
-/// libc's `getenv`, as whoever loads us has it.
+/// libc's `getenv`, as the library that this crate is part of has it.
 pub type Getenv = fn(&CStr) -> Option<&'static CStr>;
 
 /// Whether a thread has read the settings, and all that goes with them.
@@ -64,8 +64,8 @@ pub fn begins() -> bool {
 
 /// All that goes with the settings is done.
 pub fn resolved() {
-    // Release: pairs with the acquire in is_resolved(): whoever finds it has what was stored
-    // before.
+    // Release: pairs with the acquire in is_resolved(): a thread that finds READ has what was
+    // stored before.
     STATE.store(READ, Ordering::Release);
 }
 
@@ -223,8 +223,9 @@ pub fn polling_ns() -> u64 {
     POLLING_NS.load(Ordering::Relaxed)
 }
 
-/// How long one sleep of poll, select or epoll may last before the sockets are looked at again,
-/// although whoever has news for them rings: a safeguard. `None` for as long as it takes.
+/// How long one sleep of poll, select or epoll may last before the sockets are looked at again. A
+/// safeguard: a thread that has news for them wakes the sleeper anyway. `None` for as long as it
+/// takes.
 #[inline]
 pub fn wake_up_interval() -> Option<Duration> {
     match WAKE_UP_MS.load(Ordering::Relaxed) {

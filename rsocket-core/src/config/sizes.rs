@@ -28,7 +28,7 @@ pub enum Size {
 }
 
 /// One of each [`Size`], in memory that processes may share. Relaxed throughout: numbers that order
-/// nothing; a thread that connects a socket knows of it from whoever set them.
+/// nothing; a thread that connects a socket knows of it from the thread that set them.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Sizes([AtomicU32; 6]);

@@ -51,16 +51,16 @@ pub struct ArenaRecord {
 }
 
 impl ArenaRecord {
-    /// The channel is nobody's on this side.
+    /// No connection of this side has the channel any more.
     pub(crate) fn free(&self, channel: u32) {
         if let Some(w) = self.slot_of.get(channel as usize) {
-            // Release: pairs with the acquire of whoever takes it next: `was_kept` in channel::link
-            // and `free_channel` in channel::arenas.
+            // Release: pairs with the acquire of the thread that takes it next: `was_kept` in
+            // channel::link and `free_channel` in channel::arenas.
             w.store(0, Ordering::Release);
         }
     }
 
-    /// The channel is nobody's, and the arena has a connection less.
+    /// No connection of this side has the channel any more, and the arena has a connection less.
     pub(crate) fn leave(&self, channel: u32) {
         self.free(channel);
         self.live.fetch_sub(1, Ordering::AcqRel);

@@ -38,7 +38,7 @@ pub struct Table {
 
 impl Table {
     /// Whether copies of the slot's descriptor are on their way, as far as is remembered. Acquire:
-    /// pairs with the release of who puts it there.
+    /// pairs with the release of the thread that puts the slot there.
     pub fn holds(&self, slot: SlotId) -> bool {
         self.fds_in_flight.iter().any(|p| {
             p.copies.load(Ordering::Acquire) != 0 && p.slot.load(Ordering::Relaxed) == slot.raw()

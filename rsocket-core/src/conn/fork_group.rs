@@ -1,11 +1,11 @@
-//! The memory that a process shares with its fork siblings: all slots, and who holds them.
+//! The memory that a process shares with its fork siblings: all slots, and their owners.
 //!
-//! Mapped shared when the first TCP socket appears, and inherited from then on; by the file behind
-//! it (nobody else can open it) the next program of the process finds it again after `exec`
-//! ([`crate::exec_handover`]). Every process of the group has an entry with its pid, and every
-//! slot one bit for each of them ([`crate::conn::owners`]), so that "who still holds this
-//! connection" survives deaths that nobody announced. All of it may only ever err towards "somebody
-//! still holds it", which costs a slot, never a byte.
+//! It is mapped shared when the first TCP socket appears, and inherited from then on. The next
+//! program of the process finds it again after `exec` ([`crate::exec_handover`]) by the file behind
+//! it, a memfd without a name. Every process of the group has an entry with its pid, and
+//! every slot one bit for each of them ([`crate::conn::owners`]). So "which processes still hold
+//! this connection" survives deaths that no process announced. All of it may only ever err towards
+//! "a process still holds it", which costs a slot, never a byte.
 
 mod entries;
 mod fork;
@@ -55,7 +55,7 @@ pub struct ForkGroup {
     used: AtomicU32,
     /// Held while slots of the dead are taken back.
     sweeping: OwnedLock,
-    /// Held by whoever looks into the fd stash ([`crate::channel::fd_stash`]).
+    /// Held by the thread that looks into the fd stash ([`crate::channel::fd_stash`]).
     pub fd_stash: OwnedLock,
     /// Where the next free one of [`Self::processes`] is looked for first.
     next_entry: AtomicU32,
@@ -94,7 +94,7 @@ thread_local! {
 #[inline]
 pub fn get() -> Option<&'static ForkGroup> {
     let p = FORK_GROUP.get()?.get() as *const ForkGroup;
-    // SAFETY: once set, the address is a mapping of size_of::<Family>() bytes that is never
+    // SAFETY: once set, the address is a mapping of size_of::<ForkGroup>() bytes that is never
     // unmapped; it began as zeroes, which is its valid start, and is only reached through atomics
     // and locked cells.
     Some(unsafe { &*p })
@@ -105,14 +105,14 @@ pub fn get_or_map() -> Option<&'static ForkGroup> {
     if let Some(f) = get() {
         return Some(f);
     }
-    // Two threads may both map, and the first to finish wins; nobody waits for anybody
-    // (`hazards H2`). It is the same file that they map, so a child that is forked meanwhile has
-    // the right one, whichever of them it has.
+    // Two threads may both map, and the first to finish wins; neither waits for the other
+    // (`hazards H2`). Both map the same file, so a child that is forked meanwhile has the right
+    // one, whichever of the mappings it has.
     let mine = map(settled_file().map(sys::borrow))?;
     if FORK_GROUP.get_or_init(|| mine) != mine {
         let at = core::ptr::with_exposed_provenance_mut(mine.get());
         if let Some(at) = core::ptr::NonNull::new(at) {
-            // SAFETY: our own mapping, which nobody saw.
+            // SAFETY: our own mapping, which no other thread saw.
             unsafe { sys::unlocked::give_back(at, size_of::<ForkGroup>()) };
         }
     }
@@ -130,7 +130,7 @@ fn settled_file() -> Option<RawFd> {
     let known = || Some(FILE.load(Ordering::Acquire)).filter(|f| *f != UNSETTLED);
     let file = known().unwrap_or_else(|| {
         let mine = new_file().and_then(|f| sys::make_private(f).ok()).unwrap_or(NONE);
-        // Acquire: pairs with the release of whoever was first.
+        // Acquire: pairs with the release of the thread that was first.
         match FILE.compare_exchange(UNSETTLED, mine, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => mine,
             Err(first) => {
@@ -264,7 +264,7 @@ fn pop_free(group: &ForkGroup) -> Option<SlotId> {
     }
 }
 
-/// Returns a slot that nobody holds.
+/// Returns a slot that no process holds.
 pub fn give_back(id: SlotId) {
     let Some(group) = get() else { return };
     let Some(s) = group.slots.get(id.raw() as usize) else { return };
@@ -287,7 +287,7 @@ pub enum Left {
     Here,
     /// Other processes, as far as is known.
     Elsewhere,
-    /// Nobody.
+    /// No process.
     Nobody,
 }
 
@@ -313,8 +313,8 @@ pub fn drop_descriptor(id: SlotId, fd: i32) -> Left {
         }
         return Left::Here;
     }
-    // Several may leave at a time, and each find that nobody is left: the first to say so is the
-    // last owner.
+    // Several processes may leave at a time, and each may find that no owner is left: the first to
+    // say so is the last owner.
     if held && !others_hold(group, id, s) && s.set_first(flag::OVER) {
         s.owners.clear();
         Left::Nobody
@@ -340,8 +340,8 @@ pub fn shared(id: SlotId) -> bool {
     others_alive(group, s)
 }
 
-/// Whether it may be so: the dead count as well, until somebody asks the kernel. Makes no system
-/// call.
+/// Whether it may be so: dead processes count as well, until a thread asks the kernel. Makes no
+/// system call.
 #[must_use]
 pub fn may_be_shared(id: SlotId) -> bool {
     let (Some(group), Some(s)) = (get(), slot(id)) else { return false };

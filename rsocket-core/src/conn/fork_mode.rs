@@ -1,5 +1,5 @@
 //! How far a connection of fork mode has come from TCP to RDMA, as a table. Pure: what is carried
-//! out on the way is in [`super`]. Entry point: [`State::after`].
+//! out on the way is in [`crate::fork_safe`]. Entry point: [`State::after`].
 #![forbid(unsafe_code)]
 
 macro_rules! numbered {
@@ -46,8 +46,8 @@ numbered! {
     Happening {
         /// TCP brings something that is no part of the handshake: bytes, the end, an error.
         PeerSpoke = 0,
-        /// The program sends first, or uses the connection in a way that only TCP has; or nobody
-        /// came in time.
+        /// The program sends first, or uses the connection in a way that only TCP has; or the peer
+        /// did not come in time.
         StaysTcp = 1,
         /// The peer has been silent for long enough, or is known.
         MayGreet = 2,

@@ -59,8 +59,8 @@ const QUESTIONS: u32 = 3;
 /// In `timestamp`: there is one, in the low half.
 const KNOWN: u64 = 1 << 32;
 
-/// See the module. Relaxed throughout: each word stands for itself, and whoever has the connection
-/// has it from whoever wrote them.
+/// See the module. Relaxed throughout: each word stands for itself, and a thread that has the
+/// connection has it from the thread that wrote them.
 #[repr(C)]
 #[derive(Default)]
 pub struct Handshake {

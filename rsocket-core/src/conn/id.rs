@@ -11,7 +11,7 @@ use core::num::NonZeroU32;
 pub struct SlotId(NonZeroU32);
 
 impl SlotId {
-    /// Reads a stored number; 0 is nobody.
+    /// Reads a stored number; 0 is no connection.
     #[must_use]
     #[inline]
     pub const fn from_raw(raw: u32) -> Option<Self> {

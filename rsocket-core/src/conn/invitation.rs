@@ -92,8 +92,8 @@ pub fn expected(ours: &SocketAddr, theirs: &IpAddr) -> Option<SlotId> {
     s.migration.shift(State::Greeted, Happening::Asked).map(|_| id)
 }
 
-/// The connection over RDMA stands, and waits for the program's descriptor. False when nobody wants
-/// it any more.
+/// The connection over RDMA stands, and waits for the program's descriptor. False when no owner of
+/// the descriptor wants it any more.
 #[must_use]
 pub fn stands(s: &Slot, invitation: &Invitation) -> bool {
     let m = &s.migration;
@@ -109,7 +109,7 @@ pub fn stands(s: &Slot, invitation: &Invitation) -> bool {
     m.tied.set(None);
     m.door.set(Some(invitation.door));
     m.since.store(sys::now_ns(), Ordering::Relaxed);
-    // SeqCst: whoever finds the new state finds the words above.
+    // SeqCst: a thread that finds the new state finds the words above.
     m.shift(from, Happening::Established).is_some()
 }
 

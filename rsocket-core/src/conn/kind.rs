@@ -1,5 +1,5 @@
-//! What a connection is, whatever becomes of it: over what its bytes may travel, and who knows how
-//! it ends.
+//! What a connection is, whatever becomes of it: over what its bytes may travel, and what tells its
+//! end.
 //!
 //! | Kind | Flags of its slot | Its channel leads to |
 //! | --- | --- | --- |
@@ -17,7 +17,7 @@
 //! | `RdmaBesideTcp` | by TCP, then by RDMA | the bridge; FIN may overtake it | what it sends |
 //! | `NativeRdma` | by RDMA | the bridge | none; loopback leads to its bridge |
 //! | `RdmaListener` | it has none | | |
-//! | `Datagram` | by UDP, memory or RDMA | nobody | |
+//! | `Datagram` | by UDP, memory or RDMA | nothing | |
 //!
 //! [`Kind::of`] alone computes it from the slot's state. [`Slot::kind`] asks for it, or
 //! [`Slot::kind_by_flags`] where TCP and shared memory are the same. A connection begins as TCP, is
@@ -57,7 +57,8 @@ impl Kind {
     #[inline(always)]
     #[must_use]
     pub const fn of(flags: u32, has_channel: bool) -> Self {
-        // The order is that of the questions: who waits asks for datagrams alone, and often.
+        // The order is that of the questions: a thread that waits asks for datagrams alone, and
+        // often.
         if flags & DATAGRAM != 0 {
             Self::Datagram
         } else if flags & BRIDGED != 0 {

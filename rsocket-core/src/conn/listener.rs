@@ -5,7 +5,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of this type, or nobody.
+/// A function of this type, or none.
 pub(crate) struct Listener<F>(AtomicPtr<()>, PhantomData<F>);
 
 /// Pointers to functions: as large as an address, and never null.

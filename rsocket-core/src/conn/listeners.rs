@@ -1,5 +1,5 @@
-//! Who hears of a connection: code above this room installs a function, and is told with no lock
-//! held.
+//! The listeners of a connection: code above this room installs a function, and is told with no
+//! lock held.
 //!
 //! Must not know what the listeners do. Entry points: [`set_listeners`] and [`know_numbers`]; then
 //! [`mode_changed`], [`starved`], [`error_taken`] and [`number_of`].
@@ -35,15 +35,16 @@ static STARVED: Listener<fn(SlotId)> = Listener::nobody();
 static ERROR_TAKEN: Listener<fn(SlotId)> = Listener::nobody();
 static NUMBERS: Listener<fn(SlotId, RawFd) -> Option<RawFd>> = Listener::nobody();
 
-/// Installs who hears that what the kernel must be asked about a connection changed, who that a
-/// send found no room, and who that a call took the connection's error.
+/// Installs three listeners. `mode_changed` hears that what the kernel must be asked about a
+/// connection changed. `starved` hears that a send found no room, `error_taken` that a call took
+/// the connection's error.
 pub fn set_listeners(mode_changed: fn(SlotId), starved: fn(SlotId), error_taken: fn(SlotId)) {
     MODE.install(mode_changed);
     STARVED.install(starved);
     ERROR_TAKEN.install(error_taken);
 }
 
-/// Installs who knows which descriptor numbers of this process are a connection's.
+/// Installs the function that knows which descriptor numbers of this process are a connection's.
 pub(crate) fn know_numbers(number: fn(SlotId, RawFd) -> Option<RawFd>) {
     NUMBERS.install(number);
 }
@@ -67,7 +68,7 @@ pub(crate) fn starved(id: SlotId) {
     }
 }
 
-/// A call has taken the error that ended the connection: nobody else will be told it.
+/// A call has taken the error that ended the connection: no other call will be told it.
 #[cold]
 pub(crate) fn error_taken(id: SlotId) {
     if let Some(f) = ERROR_TAKEN.get() {

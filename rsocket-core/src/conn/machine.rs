@@ -1,11 +1,11 @@
 //! The life of a connection as tables: what it waits for, and what may happen then.
 //!
-//! Three machines, all without I/O: the [`Phase`] of a connection (how far two processes have come
-//! in pairing a device with it) and, for each direction on its own, [`ReceiveMode`] and
-//! [`SendMode`] (where its bytes travel). Their states are `u32` so that they can live in memory
-//! that processes share; what is carried out on the way is in the neighbouring modules. An event
-//! that a state does not expect has no transition, and whoever sees that stops trusting the
-//! connection ("doubt means TCP").
+//! There are three machines, all without I/O. The [`Phase`] of a connection says how far two
+//! processes have come in pairing a device with it. For each direction on its own, [`ReceiveMode`]
+//! and [`SendMode`] say where its bytes travel. Their states are `u32` so that they can live in
+//! memory that processes share; what is carried out on the way is in `pairing` and `handover`. An
+//! event that a state does not expect has no transition, and the caller that sees that stops
+//! trusting the connection ("doubt means TCP").
 #![forbid(unsafe_code)]
 
 macro_rules! states {
@@ -35,7 +35,7 @@ states! {
         Young = 0,
         /// Connecting side: a name is bound, the accepting side may knock.
         Offered = 1,
-        /// Connecting side: somebody knocked; their message is awaited.
+        /// Connecting side: a process knocked; its message is awaited.
         Greeted = 2,
         /// Accepting side: knocked; the hello-ack is awaited.
         HelloSent = 3,
@@ -90,7 +90,7 @@ impl Phase {
             (Self::Greeted, E::HelloAnswered) => Some(Self::Paired),
             (Self::HelloSent, E::HelloAckRead) => Some(Self::Paired),
             (Self::Young, E::Dialled) => Some(Self::Dialling),
-            // Whoever accepted is asked, and answers at once.
+            // The accepting side is asked, and answers at once.
             (Self::Young | Self::Dialling, E::Met) => Some(Self::Paired),
             (Self::Offered | Self::Greeted | Self::HelloSent | Self::Dialling, E::Lapsed) => {
                 Some(Self::Young)
@@ -108,8 +108,8 @@ states! {
         Kernel = 0,
         /// From TCP, by our non-blocking calls; earlier callers may still be inside the kernel.
         Asked = 1,
-        /// Nobody is inside the kernel and the sender was told: TCP up to the switch offset, then
-        /// the device.
+        /// No thread is inside the kernel, and the sender was told: TCP up to the switch offset,
+        /// then the device.
         Acknowledged = 2,
         /// From the device alone.
         Device = 3,

@@ -1,8 +1,8 @@
 //! A connection as data: what all the processes that hold it share, and what may follow what.
 //!
-//! State knows no behaviour: nothing here makes a step of a connection's life, and who wants to
-//! hear of one registers a listener ([`listeners`]). Must not know devices' insides, the pairing or
-//! the socket. Entry points: [`slot::Slot`], [`machine`].
+//! State knows no behaviour: nothing here makes a step of a connection's life, and code that wants
+//! to hear of one registers a listener ([`listeners`]). Must not know devices' insides, the pairing
+//! or the socket. Entry points: [`slot::Slot`], [`machine`].
 
 pub mod arena_record;
 pub mod cause;

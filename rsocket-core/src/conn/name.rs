@@ -6,8 +6,8 @@
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// An IPv4 or IPv6 address and port in shared memory. Written before the connection is anybody's,
-/// or under its set-up; two words that do not belong together could only make a wrong answer to
+/// An IPv4 or IPv6 address and port in shared memory. Written before the connection has an owner,
+/// or under its set-up. Two words that do not belong together could only make a wrong answer to
 /// `getpeername`.
 #[repr(C)]
 #[derive(Default)]

@@ -98,7 +98,8 @@ fn now_of(fd: &OwnedFd) -> Result<u32, Failure> {
     Ok(raw::getsockopt::<i32>(fd.as_raw_fd(), libc::IPPROTO_TCP, TCP_TIMESTAMP)?.0.cast_unsigned())
 }
 
-/// The offset is chosen before the first packet, so that nobody needs to accept, nor to hear of it.
+/// The kernel chooses the offset before the first packet, so that no thread needs to accept the
+/// connection, nor to hear of it.
 fn dial(to: &SocketAddr) -> Result<OwnedFd, Failure> {
     let fd = sockets::stream_for(to)?;
     match sockets::connect(&fd, to) {

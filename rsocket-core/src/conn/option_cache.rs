@@ -1,9 +1,9 @@
 //! What the kernel said of a socket that matters before each sleep: whether calls may sleep, and
 //! for how long.
 //!
-//! The kernel is the authority: whoever else has the descriptor may change that at any time. So it
+//! The kernel is the authority: another owner of the descriptor may change that at any time. So it
 //! is asked before each sleep, and what it has said is a hint for what comes before. But the
-//! descriptor of an rsocket means something to the calls of this library alone, which say when they
+//! descriptor of an rsocket means something to the calls of this library alone. Those say when they
 //! have changed something: there an answer holds until then.
 //!
 //! Must not know how the kernel is asked. Entry points: [`OptionCache::holds`] and
@@ -22,9 +22,10 @@ pub enum Fact {
     WaitsForData = 2,
     /// `SO_SNDTIMEO` is not set.
     WaitsForRoom = 4,
-    /// The last sleep for data was brief, which nobody is asked for; see [`crate::socket::brief`].
+    /// The last sleep for data was brief. The kernel is not asked for that; see
+    /// [`crate::socket::brief`].
     SleepsBriefly = 8,
-    /// A peer has not woken who slept so: it is in a sandbox, or does not know how.
+    /// A peer has not woken a thread that slept so: the peer is in a sandbox, or does not know how.
     NotWoken = 16,
 }
 
@@ -52,7 +53,7 @@ impl OptionCache {
         self.0.load(Ordering::Acquire) & wanted == wanted
     }
 
-    /// Notes what nobody needs to be asked for.
+    /// Notes a fact that the kernel need not be asked for.
     #[inline]
     pub fn keep(&self, fact: Fact, holds: bool) {
         let before = self.0.load(Ordering::Relaxed);

@@ -1,11 +1,11 @@
 //! Which processes of a fork group hold a connection: one bit for each that has an entry in the
 //! fork group's table, and a number for those that found none.
 //!
-//! A bit may be that of a dead process, which nobody cleared: whoever asks looks at the process
-//! too. Those beyond the table cannot be looked at, so one of them that is killed is counted until
-//! the slot is used anew. Both cost a slot, never a byte.
+//! A bit may be that of a dead process, which no process cleared: a thread that asks looks at the
+//! bit's process too. The processes beyond the table cannot be looked at, so one of them that is
+//! killed is counted until the slot is used anew. Both cost a slot, never a byte.
 //!
-//! Must not know what the processes are, nor who of them lives ([`crate::conn::fork_group`]).
+//! Must not know what the processes are, nor which of them live ([`crate::conn::fork_group`]).
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,10 +20,10 @@ pub(crate) const BEYOND: usize = ENTRIES;
 /// ([`crate::handover::fds_in_flight`]).
 pub(crate) const ON_THE_WAY: usize = ENTRIES - 1;
 
-/// The owners of one connection. All zeroes: nobody.
+/// The owners of one connection. All zeroes: none.
 ///
-/// All that decides who is the last owner is sequentially consistent: whoever hands on adds the
-/// other before it removes itself, and whoever is removed reads the rest after that.
+/// All that decides which owner is the last is sequentially consistent. An owner that hands on adds
+/// the other before it removes itself, and an owner that is removed reads the rest after that.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Owners {
@@ -104,7 +104,7 @@ impl Owners {
         }
     }
 
-    /// Nobody, from now on.
+    /// There is no owner from now on.
     pub fn clear(&self) {
         self.bits.iter().for_each(|word| word.store(0, Ordering::Release));
         self.beyond.store(0, Ordering::Release);
@@ -122,7 +122,7 @@ impl Owners {
 }
 
 impl Seen {
-    /// Whether there was nobody at all.
+    /// Whether there was no owner at all.
     #[cfg(test)]
     #[must_use]
     pub fn nobody(&self) -> bool {

@@ -16,7 +16,7 @@ use crate::sync::lock::{Holding, OwnedLock};
 pub struct Pairing {
     /// Serialises pairing steps; steps are skipped, not waited for, when it is taken.
     lock: OwnedLock,
-    /// Offered: the listening name. Greeted, Knocked: the channel. Private fd of process `pid`.
+    /// Offered: the listening name. Greeted, HelloSent: the channel. Private fd of process `pid`.
     fd: AtomicI32,
     /// A thread found `lock` taken: its holder looks once more for what can be done.
     missed: AtomicU32,
@@ -24,10 +24,10 @@ pub struct Pairing {
     pid: AtomicU32,
 }
 
-// Relaxed where nothing else is said: the lock orders the words, and who reads them without it
-// takes what it finds for a guess.
+// Relaxed where nothing else is said: the lock orders the words, and a thread that reads them
+// without it takes what it finds for a guess.
 impl Pairing {
-    /// As for a connection that has just begun. The slot is nobody else's yet.
+    /// As for a connection that has just begun. No other thread has the slot yet.
     pub(super) fn reset(&self) {
         self.fd.store(-1, Ordering::Relaxed);
         self.missed.store(0, Ordering::Relaxed);

@@ -53,7 +53,7 @@ pub fn note_reset(s: &Slot, e: Failure) {
 /// a mark says.
 #[must_use]
 pub fn take(s: &Slot, heard: Failure) -> Failure {
-    // Acquire: pairs with the release of whoever noted it.
+    // Acquire: pairs with the release of the thread that noted it.
     match s.pending_error.swap(0, Ordering::AcqRel) {
         0 => heard,
         e => Failure::from_code(e),
@@ -87,6 +87,6 @@ pub fn is_kernels(s: &Slot) -> bool {
 #[inline]
 #[must_use]
 pub fn exists(s: &Slot) -> bool {
-    // Acquire: pairs with the release of whoever noted it.
+    // Acquire: pairs with the release of the thread that noted it.
     s.pending_error.load(Ordering::Acquire) != 0
 }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of each direction that are remembered.
 pub const SEEN: usize = 128;
-/// In the length: nothing is added any more, since bytes went by that nobody saw.
+/// In the length: nothing is added any more, since bytes went by that this library did not see.
 const FROZEN: u32 = 1 << 31;
 
 /// The first bytes of one direction, in memory that processes share. Relaxed but for the length:

@@ -1,4 +1,4 @@
-//! How far the two directions have come, for whoever waits for edges.
+//! How far the two directions have come, for callers that wait for edges.
 //!
 //! Must not know who waits. Entry point: [`Progress`].
 #![forbid(unsafe_code)]

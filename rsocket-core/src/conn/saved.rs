@@ -1,7 +1,7 @@
 //! The timestamp of the SYN that began an accepted connection, out of the headers that the kernel
 //! has kept of it.
 //!
-//! What is read came from the network, and is what anybody may have sent. Must not know sockets'
+//! What is read came from the network, and any host may have sent it. Must not know sockets'
 //! options or slots. Entry point: [`timestamp`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

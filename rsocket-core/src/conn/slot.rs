@@ -1,6 +1,6 @@
 //! One connection as all the processes that hold it see it.
 //!
-//! A [`Slot`] is plain integers in memory that is mapped shared before anybody forks, so that
+//! A [`Slot`] is plain integers in memory that is mapped shared before the process forks, so that
 //! parent and child simply have the same one. It knows counts, modes and the two protocol states;
 //! it does not know how the socket and the attach use them.
 //!
@@ -191,7 +191,7 @@ pub struct Slot {
 
 impl Slot {
     /// Where this side's incoming bytes come from. Acquire: pairs with [`Self::set_receive_mode`],
-    /// so that whoever sees a mode sees the state that belongs to it.
+    /// so that a thread that sees a mode sees the state that belongs to it.
     #[inline]
     pub fn receive_mode(&self) -> ReceiveMode {
         ReceiveMode::from_raw(self.receive_mode.load(Ordering::Acquire))
@@ -221,8 +221,9 @@ impl Slot {
         self.phase.load(Ordering::Acquire) == phase as u32
     }
 
-    /// As [`Self::receive_mode`], in one order with the in-kernel counters: a caller that counted
-    /// itself in and still sees Kernel is seen by whoever sets Asked and then reads the counter.
+    /// As [`Self::receive_mode`], in one order with the in-kernel counters. A caller may have
+    /// counted itself in and still see Kernel: then the thread that sets Asked and afterwards reads
+    /// the counter sees that caller.
     #[inline]
     pub fn receive_mode_fenced(&self) -> ReceiveMode {
         ReceiveMode::from_raw(self.receive_mode.load(Ordering::SeqCst))
@@ -385,7 +386,7 @@ impl Slot {
         old & bits != 0
     }
 
-    /// Clears `from` of [`flag`] and sets `to` in one step: nobody sees both, or neither.
+    /// Clears `from` of [`flag`] and sets `to` in one step: no thread sees both, or neither.
     pub fn turn(&self, from: u32, to: u32) {
         // AcqRel: as a change of one bit. Relaxed: a word that has changed meanwhile is read anew.
         let turned = |flags: u32| flags & !from | to;
@@ -482,7 +483,7 @@ unsafe impl Function for fn(&Slot) {
 
 static CHANGED: Listener<fn(&Slot)> = Listener::nobody();
 
-/// Installs who shows what becomes of connections.
+/// Installs the function that shows what becomes of connections.
 pub(crate) fn show_changes(changed: fn(&Slot)) {
     CHANGED.install(changed);
 }

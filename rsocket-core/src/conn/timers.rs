@@ -47,7 +47,7 @@ pub struct Rules {
 const ORPHAN_NS: u64 = 120_000_000_000;
 
 impl Rules {
-    /// From when the program has closed: nobody is left who could decide to wait longer.
+    /// From when the program has closed: no owner is left that could decide to wait longer.
     #[must_use]
     pub fn orphaned(self) -> Self {
         let limit = self.user_timeout.map_or(ORPHAN_NS, |limit| limit.min(ORPHAN_NS));

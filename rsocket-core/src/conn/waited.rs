@@ -19,9 +19,9 @@ const MOST_MS: i32 = 1000;
 pub(crate) enum Stage {
     /// Nothing yet.
     First = 0,
-    /// Somebody else may still accept the connection.
+    /// A thread other than the caller may still accept the connection.
     Queued = 1,
-    /// He has done so since.
+    /// Such a thread has done so since.
     Accepted = 2,
 }
 

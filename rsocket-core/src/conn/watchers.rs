@@ -1,4 +1,4 @@
-//! Who wants to see the bytes of the program's calls.
+//! The watchers: parts of the library that want to see the bytes of the program's calls.
 //!
 //! Must not know what they do with them. Entry points: [`watch`]; [`watching`] and [`tapped`].
 #![forbid(unsafe_code)]
@@ -14,7 +14,7 @@ pub(crate) const FINGERPRINT: u8 = 1;
 /// The packet tap.
 pub(crate) const TAP: u8 = 2;
 
-/// Somebody wants to see the bytes.
+/// The watcher `who` wants to see the bytes.
 pub(crate) fn watch(who: u8) {
     WATCHERS.fetch_or(who, Ordering::Relaxed);
 }

@@ -1,8 +1,8 @@
-//! One process's end of a datagram socket: what has come and was not received, who is reached how,
-//! and the packets of the exchange (`wire-protocol §9.3`, `§9.5`).
+//! One process's end of a datagram socket: what has come and was not received, how each peer is
+//! reached, and the packets of the exchange (`wire-protocol §9.3`, `§9.5`).
 //!
-//! Everything here runs under the endpoint's lock and waits for nobody. Knows neither C nor how the
-//! program waits. Entry points: [`State::gather`], [`State::front`].
+//! Everything here runs under the endpoint's lock and waits for no thread or peer. Knows neither C
+//! nor how the program waits. Entry points: [`State::gather`], [`State::front`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -70,7 +70,7 @@ pub(super) struct State {
     pub(super) six: bool,
     /// Its port, once it has one.
     pub(super) port: u16,
-    /// Who alone is heard; as the slot says it.
+    /// The only peer that is heard; as the slot says it.
     pub(super) connected: Option<SocketAddr>,
     pub(super) peers: Peers,
     /// `None`: memory is shared instead.
@@ -133,8 +133,8 @@ impl State {
     }
 
     /// Brings in what there is, if nothing is here yet. What came by memory or the device is looked
-    /// for before UDP is, and handed out after it: who switches from UDP to something better does
-    /// not overtake himself.
+    /// for before UDP is, and handed out after it. So a sender that switches from UDP to something
+    /// better does not overtake itself.
     pub(super) fn gather(&mut self) {
         while self.front().is_none() {
             self.nudged = false;
@@ -171,7 +171,7 @@ impl State {
     /// thrown away.
     pub(super) fn front(&mut self) -> Option<Front> {
         if let Some(held) = self.held.front() {
-            // Whoever has left his ring and went back to UDP wrote into the ring first.
+            // A sender that has left its ring and went back to UDP wrote into the ring first.
             let from = held.from;
             let left = |ring: &mut Ring| ring.from == from && ring.is_last();
             let last =
@@ -292,8 +292,8 @@ impl State {
         !self.rings.is_empty()
     }
 
-    /// Before a sleep, with the waker of whoever sleeps; then everything must be looked at once
-    /// more. What to sleep on beside UDP's descriptor and the waker, or -1.
+    /// Before a sleep, with the waker of the thread that sleeps; then everything must be looked at
+    /// once more. What to sleep on beside UDP's descriptor and the waker, or -1.
     pub(super) fn before_sleep(&mut self, waker: Option<u64>) -> RawFd {
         if self.waiters.is_empty() {
             self.told = self.arrived;
@@ -333,7 +333,7 @@ impl State {
         }
     }
 
-    /// The kernel had an error for the socket: nobody is where we sent.
+    /// The kernel had an error for the socket: no receiver is where we sent.
     pub(super) fn refused(&mut self, e: Failure) {
         self.error = Some(e);
         if let Some(peer) = self.connected.and_then(|peer| self.peers.get(&peer)) {
@@ -343,7 +343,7 @@ impl State {
 
     fn on_packet(&mut self, from: SocketAddr, packet: &[u8]) {
         if !UdpHeader::is_tagged(packet) {
-            // Not from an rsocket, who is answered in kind.
+            // Not from an rsocket: the sender is answered in kind.
             if let Some(peer) = self.peers.get(&from)
                 && matches!(peer.way, Way::Udp)
             {
@@ -424,7 +424,7 @@ impl State {
     }
 
     fn learn(&mut self, from: SocketAddr, qpn: u32) {
-        // Only who was sent to can be sent to better.
+        // Only a peer that was sent to can be sent to in a better way.
         if let Some(peer) = self.peers.get(&from) {
             peer.says(qpn);
         }
@@ -548,8 +548,8 @@ fn fitting(ip: IpAddr, six: bool) -> Option<IpAddr> {
     }
 }
 
-/// A header for a packet to `to`. Of our own address, which nobody looks at, only the family is
-/// said.
+/// A header for a packet to `to`. Of our own address, which no receiver looks at, only the family
+/// is said.
 pub(super) fn header(to: &SocketAddr, op: UdpOp, qpn: u32) -> UdpHeader {
     let addr = match to.ip().to_canonical() {
         IpAddr::V4(_) => UdpAddr::V4(Ipv4Addr::UNSPECIFIED.octets()),

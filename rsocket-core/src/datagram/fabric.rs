@@ -109,7 +109,7 @@ impl Fabric {
     /// already.
     pub(super) fn arm(&mut self) {
         for pair in self.pairs() {
-            // In this order: an event that comes from now on is of a completion that nobody has
+            // In this order: an event that comes from now on is of a completion that no thread has
             // polled, or wakes without a cause. One that was taken after arming might have been the
             // last word of what is asked for.
             pair.take_events();

@@ -1,6 +1,6 @@
 //! Where others bring rings that they want to write into: an abstract datagram socket of the UNIX
-//! family with a random name, which the invited are told. Anybody may bring anything; what counts
-//! is the token beside it.
+//! family. It has a random name, which the invited peers are told. Any process may bring anything;
+//! what counts is the token beside it.
 //!
 //! Knows nothing of rings or peers. Entry points: [`Letterbox::open`], [`deliver`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -9,17 +9,17 @@
 //! two have. In all other cases (iWARP, which has no datagrams; another host without a device) UDP
 //! carries them. What comes without a header is received as it is, and answered without one.
 //!
-//! Nobody is told when a peer's queue pair or memory has gone, so a sender asks every second, and
+//! A sender is not told when a peer's queue pair or memory has gone. So it asks every second, and
 //! goes back to UDP when there is no answer ([`peers::Pulse`]).
 //!
-//! Layers: [`udp`] (system calls), [`letterbox`] (descriptors from strangers), [`peers`] (who is
-//! reached how), [`endpoint`] (what one process has of a socket, and the packets), then [`send`],
-//! [`receive`], [`ready`] and [`names`], which the modules above call. [`service`] is a thread that
-//! looks up paths, and that wakes pollers; it runs only where there is a device.
+//! Layers: [`udp`] (system calls), [`letterbox`] (descriptors from strangers), [`peers`] (how each
+//! peer is reached), [`endpoint`] (what one process has of a socket, and the packets). Then
+//! [`send`], [`receive`], [`ready`] and [`names`], which the modules above call. [`service`] is a
+//! thread that looks up paths, and that wakes pollers; it runs only where there is a device.
 //!
 //! Each process has an endpoint of its own for a socket that it shares by fork. The UDP socket is
-//! the same one, so what comes by UDP goes to whoever is first; memory and queue pairs are those of
-//! whoever answered the sender.
+//! the same one, so what comes by UDP goes to the process that is first. Memory and queue pairs are
+//! those of the process that answered the sender.
 //!
 //! Must not know C nor the table of descriptors. Unlike streams, datagrams allocate when they meet
 //! a peer, so these calls are not for signal handlers.
@@ -65,7 +65,7 @@ pub const MOST_V6: usize = 2020;
 
 /// One for each slot, used again by the slot's next socket.
 struct Endpoint {
-    /// Bits of [`Events`] that the last look found, for whoever cannot look.
+    /// Bits of [`Events`] that the last look found, for a caller that cannot look.
     hint: AtomicU32,
     state: Mutex<Option<Box<State>>>,
 }
@@ -103,8 +103,8 @@ fn with<R>(id: SlotId, fd: RawFd, f: impl FnOnce(&mut State) -> R) -> Result<R, 
     Ok(result)
 }
 
-/// The wakers of those who sleep, if there is something for them: the packet or event that was to
-/// wake them may have been taken by this thread.
+/// The wakers of the sleepers, if there is something for them: this thread may have taken the
+/// packet or event that was to wake them.
 fn news(state: &mut State) -> Vec<u64> {
     if !state.waiters.is_empty() && state.has_news() {
         core::mem::take(&mut state.waiters)
@@ -120,7 +120,7 @@ fn present(id: SlotId, fd: RawFd, place: &mut Option<Box<State>>) -> Result<&mut
         fork_group::slot(id).filter(|_| fork_group::held_here(id)).ok_or(Failure::BadDescriptor)?;
     let generation = s.generation.load(Ordering::Acquire);
     if place.as_ref().is_some_and(|state| state.generation != generation) {
-        // Its last descriptor was closed where nobody saw it.
+        // Its last descriptor was closed where the library did not see it.
         discard(place);
     }
     if place.is_none() {
@@ -186,7 +186,7 @@ pub fn forked() {
     service::forked();
 }
 
-/// What a look found, for those who may not look again now.
+/// What a look found, for a caller that may not look again now.
 fn hint(id: SlotId, events: Option<Events>) -> Events {
     let Ok(endpoint) = endpoint(id) else { return Events::empty() };
     // Relaxed: a hint.

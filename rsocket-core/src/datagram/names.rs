@@ -1,5 +1,5 @@
-//! What datagram sockets are called, and whom they are connected to. The kernel's UDP socket has
-//! the names; whom it is connected to stands in the slot too, since the device does not know.
+//! The names of datagram sockets, and the peers that they are connected to. The kernel's UDP socket
+//! has the names. The peer stands in the slot too, since the device does not know it.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -39,7 +39,7 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everybody is heard again.
+/// Every peer is heard again.
 ///
 /// # Errors
 /// As connect(2).

@@ -1,4 +1,4 @@
-//! Whom a datagram socket has met, and how each of them is reached.
+//! The peers that a datagram socket has met, and how each of them is reached.
 //!
 //! Knows no system call. A destination is met by UDP (`wire-protocol §9.4`) and reached by
 //! something better once it has answered; [`Pulse`] is how it is noticed that the answer is out of
@@ -17,11 +17,11 @@ use crate::device::rdma::AddressHandle;
 use crate::device::shm::mailbox::Outgoing;
 use crate::wire::datagram::Invitation;
 
-/// Peers that are remembered; then one is forgotten: of those to whom nothing was ever sent, if
-/// there are any, the one that was not used for longest. Anybody can make us know him, under as
-/// many addresses as he likes.
+/// Peers that are remembered. Then one is forgotten: of those to which nothing was ever sent, if
+/// there are any, the one that was not used for longest. Any stranger can make this socket know it,
+/// under as many addresses as it likes.
 const MOST: usize = 4096;
-/// How often somebody who is reached by a device is asked whether that is still right, in
+/// How often a peer that is reached by a device is asked whether that is still right, in
 /// nanoseconds.
 const ASK_NS: u64 = 1_000_000_000;
 /// Questions without an answer after which it is not.
@@ -33,7 +33,7 @@ const AGAIN_NS: u64 = 1_000_000_000;
 pub(super) enum Way {
     /// By UDP, each datagram behind a header that asks for an answer.
     Udp,
-    /// By UDP, as it is: who sends without headers gets none.
+    /// By UDP, as it is: a peer that sends without headers gets none.
     Plain,
     /// By memory that was brought to where this invitation says. Until the peer has it, by UDP.
     Ring(Outgoing, Invitation),
@@ -96,7 +96,7 @@ pub(super) struct Peer {
     pub(super) way: Way,
     /// Its queue pair, as it said; 0 for none.
     pub(super) qpn: u32,
-    /// The address of ours from which it is reached, once somebody has asked.
+    /// The address of ours from which it is reached, once it was asked for.
     pub(super) ours: Option<IpAddr>,
     /// A path to it is being looked for.
     pub(super) resolving: bool,
@@ -108,7 +108,7 @@ pub(super) struct Peer {
     rank: Rank,
 }
 
-/// Who is forgotten first: whether anything was sent to him, and when he was last used.
+/// Which peer is forgotten first: whether anything was sent to it, and when it was last used.
 type Rank = (bool, u64);
 
 impl Peer {
@@ -173,7 +173,7 @@ impl Peers {
         self.remember(addr, false)
     }
 
-    /// As [`Self::meet`], by somebody who sends to it.
+    /// As [`Self::meet`], for a caller that sends to it.
     pub(super) fn meet_to_send(&mut self, addr: SocketAddr) -> &mut Peer {
         self.remember(addr, true)
     }
@@ -197,7 +197,7 @@ impl Peers {
         peer
     }
 
-    /// Who was given this token.
+    /// The peer that was given this token.
     pub(super) fn holder(&self, token: u128) -> Option<SocketAddr> {
         self.map.iter().find(|(_, peer)| peer.token == Some(token)).map(|(addr, _)| *addr)
     }
@@ -252,7 +252,7 @@ mod tests {
         }
         assert!(matches!(peers.get(&friend).unwrap().way, Way::Ring(..)));
         assert_eq!(peers.map.len(), MOST);
-        // Those are forgotten oldest first, and whoever is sent to is no stranger any more.
+        // Those are forgotten oldest first, and a peer that is sent to is no stranger any more.
         assert!(peers.get(&addr(9999)).is_some() && peers.get(&addr(0)).is_none());
         peers.meet_to_send(addr(9000));
         peers.meet(addr(9000));

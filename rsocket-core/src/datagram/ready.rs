@@ -1,11 +1,11 @@
 //! What a datagram socket is ready for, and how a poller is told: the same questions that
 //! [`crate::socket::ready`] answers for streams.
 //!
-//! The kernel's UDP socket wakes whoever sleeps on it: a writer of shared memory sends it a packet
-//! when the reader said that it sleeps. So the kernel is always asked for readability, and what it
-//! says is looked into. What comes by a queue pair makes another descriptor readable ([`events`]),
-//! on which a poller sleeps as well; for epoll sets [`super::service`] does, and signals the wakers
-//! that were left ([`super::waiters`]).
+//! The kernel's UDP socket wakes the threads that sleep on it. A writer of shared memory sends it a
+//! packet when the reader said that it sleeps. So the kernel is always asked for readability, and
+//! what it says is looked into. What comes by a queue pair makes another descriptor readable
+//! ([`events`]), on which a poller sleeps as well. For epoll sets [`super::service`] sleeps on it,
+//! and signals the wakers that were left ([`super::waiters`]).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::host::events::Events;
 use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
 
-/// How soon a poller looks by itself whose wake-up a fork sibling may take.
+/// How soon a poller whose wake-up a fork sibling may take looks by itself.
 const SHARED: Duration = Duration::from_millis(20);
 
 impl State {

@@ -177,7 +177,7 @@ impl State {
         self.read_udp();
     }
 
-    /// Asks who is reached by a device whether he still is.
+    /// Asks a peer that is reached by a device whether it still is.
     fn check_pulse(&mut self, to: &SocketAddr, now: u64) {
         let looked = self.looked;
         let Some(peer) =

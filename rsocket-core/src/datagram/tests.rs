@@ -24,7 +24,7 @@ fn send(from: &mut State, to: &SocketAddr, text: &[u8]) {
     assert!(from.send(to, &mut Packet::gathered(&list, text.len())).is_ok());
 }
 
-/// The next datagram: how it came, who sent it, what it says.
+/// The next datagram: how it came, its sender, and what it says.
 fn next(to: &mut State) -> Option<(Front, SocketAddr, Vec<u8>)> {
     to.gather();
     let front = to.front()?;
@@ -80,7 +80,8 @@ fn who_goes_back_to_udp_is_not_overtaken() {
 
 #[test]
 fn a_full_ring_loses_what_does_not_fit() {
-    // Who finds the ring full for a second sends by UDP: not here, however busy the machine is.
+    // A sender that finds the ring full for a second sends by UDP: not here, however busy the
+    // machine is.
     let [(mut a, at_a), (mut b, at_b)] = loop {
         let [mut a, b] = met();
         let began = std::time::Instant::now();
@@ -124,7 +125,7 @@ fn sleepers_are_told_of_what_others_take() {
     b.waiters.clear();
     b.before_sleep(Some(7));
     assert!(!b.has_news());
-    // Something that is unread is no news to whoever has seen it.
+    // Something that is unread is no news to a sleeper that has seen it.
     send(&mut a, &at_b, b"y");
     b.gather();
     b.waiters.clear();
@@ -164,7 +165,7 @@ fn strangers_bring_nothing() {
     assert_eq!(next(&mut b), None);
     send(&mut a, &at_b, b"still there");
     assert_eq!(next(&mut b), Some((Front::Ring(0), at_a, b"still there".to_vec())));
-    // An invitation from somebody to whom nothing was sent.
+    // An invitation from a stranger to which nothing was sent.
     let mut packet = header(&at_b, UdpOp::Invite, 0).to_bytes().as_slice().to_vec();
     packet.extend(Invitation { name, token }.to_bytes());
     stranger.send_to(&packet, at_b).unwrap();

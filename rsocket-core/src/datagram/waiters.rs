@@ -1,5 +1,5 @@
-//! Who waits for a datagram socket: rings the wakers that were left there, and knows which sockets
-//! epoll sets are to hear of.
+//! The waiters of a datagram socket: signals the wakers that were left there, and knows which
+//! sockets epoll sets are to hear of.
 //!
 //! Must not know what a socket is ready for. Entry points: [`wake`], [`collect`].
 #![forbid(unsafe_code)]
@@ -16,7 +16,7 @@ use crate::device::shm::waker;
 static READY: [AtomicU64; MAX_SLOTS / 64] = [const { AtomicU64::new(0) }; MAX_SLOTS / 64];
 static ANY_READY: AtomicBool = AtomicBool::new(false);
 
-/// Tells whoever left a waker here. Called with no lock held.
+/// Signals the wakers that were left here. Called with no lock held.
 pub(super) fn wake(id: SlotId, waiters: &[u64]) {
     for word in waiters {
         if word & MARK_READY != 0

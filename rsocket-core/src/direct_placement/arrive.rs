@@ -1,8 +1,8 @@
 //! Putting into place what the peer has written, over shared memory.
 //!
 //! Runs in the process whose memory it is, under the lock of the connection's [`Place`], and copies
-//! only what lies in a mapping. Entry points: [`Placer`] for whoever receives, [`all`] for who has
-//! the connection's [`Maps`].
+//! only what lies in a mapping. Entry points: [`Placer`] for a thread that receives, [`all`] for a
+//! thread that has the connection's [`Maps`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -51,8 +51,8 @@ impl<'a> Placer<'a> {
         Place::of(id).map(|place| Self { place, s, fd })
     }
 
-    /// Puts into place all that is there now. A sender that waits for room is to be woken by
-    /// whoever holds the receive lock, once that is free.
+    /// Puts into place all that is there now. The thread that holds the receive lock is to wake a
+    /// sender that waits for room, once that lock is free.
     pub(crate) fn place(&self, ends: &Ends) -> Placed {
         if !ends.incoming.places_waiting(self.s.placement.taken.load(Ordering::Relaxed)) {
             return Placed::All;
@@ -79,7 +79,8 @@ impl<'a> Placer<'a> {
 /// The peer wrote a piece that is none, or beyond the end of a mapping. The place it says is not
 /// written.
 pub(crate) fn all(s: &Slot, ends: &Ends, maps: &Maps) -> Result<bool, Nonsense> {
-    // Relaxed: changed by who has the connection's `maps` alone, and so is under the place's lock.
+    // Relaxed: only a thread that has the connection's `maps` changes it, and so is under the
+    // place's lock.
     let began = s.placement.taken.load(Ordering::Relaxed);
     let (mut taken, mut bytes, mut pieces) = (began, 0, 0);
     // What was there when we began is no more than the ring holds; a sender that goes on must not

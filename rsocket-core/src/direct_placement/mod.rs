@@ -2,8 +2,8 @@
 //! rsocket(7).
 //!
 //! One side maps a buffer at an offset; the other side writes to offsets, and the bytes appear in
-//! the buffer. Nothing is received, and nobody is told; but what is sent after them is received
-//! after they are in place.
+//! the buffer. Nothing is received, and the side that mapped it is not told. But what is sent after
+//! these bytes is received after they are in place.
 //!
 //! - *Over RDMA* the buffer is registered with the device, its address and key go to the peer
 //!   (`wire-protocol §8`), and the peer's device writes there. The bridge does all that

@@ -41,8 +41,8 @@ pub(crate) struct Map {
     pub(crate) entry: Option<Entry>,
 }
 
-/// What a connection's owner has mapped. Made here alone and reached by [`Place::with`] alone: who
-/// has a reference is under the place's lock.
+/// What a connection's owner has mapped. Made here alone and reached by [`Place::with`] alone: a
+/// thread that has a reference is under the place's lock.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) list: Vec<Map>,
@@ -86,8 +86,8 @@ impl Maps {
 
     /// That of the next entry for the peer.
     pub(crate) fn next_generation(&self, s: &Slot) -> u32 {
-        // Relaxed: the lock orders it. Even, and never 0 before it wraps, which nobody remembers by
-        // then.
+        // Relaxed: the lock orders it. Even, and never 0 before it wraps; by then no peer remembers
+        // an earlier one.
         s.placement.generation.fetch_add(2, Ordering::Relaxed).wrapping_add(2)
     }
 
@@ -135,7 +135,7 @@ impl Place {
     /// As [`Self::with`], for a thread that would otherwise take the lock again and again, and keep
     /// the program's threads from it: it lets them go first.
     pub(crate) fn with_leisure<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
-        // Relaxed: whoever is overlooked goes first the next time.
+        // Relaxed: a thread that is overlooked goes first the next time.
         while self.waiting.load(Ordering::Relaxed) > 0 {
             let limit = libc::timespec { tv_sec: 0, tv_nsec: LEISURE_NS };
             let _ = sys::wait(&mut [], Some(&limit), core::ptr::null());

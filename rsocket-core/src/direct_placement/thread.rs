@@ -23,7 +23,7 @@ use crate::sync::{backoff, thread};
 use crate::sys::settle::Settle;
 use crate::sys::{self, background};
 
-/// How long it sleeps where nobody can ring it, in nanoseconds.
+/// How long it sleeps where no sender can wake it, in nanoseconds.
 const UNRUNG_NS: u64 = 2_000_000;
 
 /// The connections that the thread looks after.
@@ -96,7 +96,7 @@ fn run() {
             core::hint::spin_loop();
             continue;
         }
-        // Arm, look once more, sleep: what came before the arming rings nobody (park).
+        // Arm, look once more, sleep: what came before the arming wakes no thread (park).
         if let Some(waker) = waker {
             waker.drain();
             WATCHED.with(|watched| list.clone_from(watched));

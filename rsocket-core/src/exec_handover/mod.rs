@@ -272,8 +272,8 @@ pub fn give_back(all: bool) {
     socket::leaving();
 }
 
-/// What stands on 0 to 2, or belongs to nobody else, is meant for the new program; anything else it
-/// merely holds open, while a sibling goes on with it.
+/// What stands on 0 to 2, or belongs to no other process, is meant for the new program. The new
+/// program merely holds anything else open, while a sibling goes on with it.
 fn give_back_one(slot: SlotId, fd: RawFd) {
     if fd <= 2 || socket::on_device(slot) && !fork_group::shared(slot) {
         back::give_away(slot, fd, Reason::Executed);

@@ -85,7 +85,7 @@ fn preloads(environment: Strings<'_>) -> bool {
     let mut preload: Option<&[u8]> = None;
     for string in environment.map(CStr::to_bytes) {
         if let Some(value) = string.strip_prefix(b"LD_PRELOAD=") {
-            // With two of them it depends who looks.
+            // With two of them it depends on the reader which one counts.
             if preload.replace(value).is_some() {
                 return false;
             }

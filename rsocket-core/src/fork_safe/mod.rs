@@ -1,6 +1,6 @@
 //! Upstream's fork mode (`RDMAV_FORK_SAFE`, `wire-protocol §12.6`): TCP first, and RDMA in its
-//! place before the first byte of the program's, so that whoever uses the connection after a `fork`
-//! is the one that has it.
+//! place before the first byte of the program's. So the process that uses the connection after a
+//! `fork` is the one that has it.
 //!
 //! The end that accepted greets ([`greeting`]) on TCP, and the end that connected comes by RDMA's
 //! own manager to the same address and port; both then close TCP. Here the program's descriptor
@@ -9,9 +9,9 @@
 //! sets need not be told. Until it is known what the peer is, no call goes to the kernel: each
 //! looks ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
 //!
-//! Steps are taken by the owners of the descriptor, under the pairing lock; the bridge may be
-//! another process's ([`crate::bridge::migrate`]), and moves the state where it alone knows.
-//! Whoever moves it compares first. Must not know queue pairs. Entry points: [`accepted`],
+//! The owners of the descriptor take the steps, under the pairing lock. The bridge may be another
+//! process's ([`crate::bridge::migrate`]), and moves the state where it alone knows. A process that
+//! moves the state compares first. Must not know queue pairs. Entry points: [`accepted`],
 //! [`connected`], [`settle`]; for the bridge [`crate::conn::invitation`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -50,8 +50,8 @@ const LISTEN_NS: u64 = 500_000_000;
 /// How long a peer that was greeted is expected, in nanoseconds: meanwhile no other connection with
 /// its host is greeted, and what the program sends waits.
 const EXPECT_NS: u64 = 5_000_000_000;
-/// How soon whoever waits looks again, in nanoseconds: at first, and when nothing has come of it
-/// for long.
+/// How soon a thread that waits looks again, in nanoseconds: at first, and when nothing has come of
+/// it for long.
 const SOON_NS: u64 = 2_000_000;
 const LATER_NS: u64 = 50_000_000;
 
@@ -73,7 +73,7 @@ fn on() -> bool {
 
 /// accept(2) has given a connection.
 pub fn accepted(s: &Slot, fd: RawFd, listener: &Slot) {
-    // Where nobody listens over RDMA, nobody can be told to come.
+    // Where no bridge listens over RDMA, the peer cannot be told to come.
     if !on() || !listener.has(flag::HEARD_TCP_ANCHORED) || s.has(flag::STRICT) {
         return;
     }
@@ -94,8 +94,8 @@ pub fn connected(s: &Slot) {
 }
 
 /// Goes as far as it can without waiting; whether it is decided how the connection's bytes travel.
-/// False also while another thread is at it. `fd` below 0: nobody can be asked, and nothing is
-/// done. Preserves `errno`.
+/// False also while another thread is at it. With `fd` below 0 the kernel cannot be asked, and
+/// nothing is done. Preserves `errno`.
 #[must_use]
 pub fn settle(id: SlotId, s: &Slot, fd: RawFd, what: Use) -> bool {
     if !s.has(flag::UNDECIDED) {
@@ -182,7 +182,7 @@ pub fn is_deaf(s: &Slot) -> bool {
     s.has(flag::UNDECIDED) && s.migration.state().is_deaf()
 }
 
-/// How soon a waiter must look again, since nobody wakes.
+/// How soon a waiter must look again, since no process wakes it.
 #[must_use]
 pub fn recheck_after(s: &Slot) -> Option<Duration> {
     let waited = s.migration.waited();
@@ -218,7 +218,7 @@ fn step(id: SlotId, s: &PairingGuard<'_>, fd: RawFd, what: Use) -> bool {
         }
         State::Listening => listen(id, s, fd),
         State::Stands => leave_tcp(id, s, fd),
-        // Whoever began this has died.
+        // The process that began this has died.
         State::Tying => tie(id, s, fd),
         State::Greeted | State::Requested | State::Connected | State::Dialling => false,
     }
@@ -345,9 +345,9 @@ fn listen(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     }
 }
 
-/// The connection over RDMA stands. Who connected leaves TCP; who accepted, when its peer has left
-/// it without a word: then it is this connection's peer that came, and not somebody else of its
-/// host.
+/// The connection over RDMA stands. The end that connected leaves TCP. The end that accepted leaves
+/// it when its peer has left it without a word. Then this connection's peer came, and not another
+/// process of the peer's host.
 fn leave_tcp(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     if !s.has(flag::CONNECTING) {
         let said = tcp_says(fd);
@@ -362,7 +362,8 @@ fn leave_tcp(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     s.migration.shift(State::Stands, Happening::LeavesTcp).is_some() && tie(id, s, fd)
 }
 
-/// Makes the program's socket the other end of the bridge. Whoever held it keeps the same socket.
+/// Makes the program's socket the other end of the bridge. Each process that held it keeps the same
+/// socket.
 fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
     let m = &s.migration;
     loopback::untie(fd);
@@ -379,7 +380,7 @@ fn tie(id: SlotId, s: &PairingGuard<'_>, fd: RawFd) -> bool {
         s.bridge_pid.store(m.pid.load(Ordering::Relaxed), Ordering::Relaxed);
         s.bridge.store(m.bridge.load(Ordering::Relaxed), Ordering::Release);
         own_channel::enter(id, s, channel, 0)?;
-        // Release, inside: the bridge lets in who comes from there.
+        // Release, inside: the bridge lets in the connection that comes from there.
         m.tied.set(Some(own));
         Ok(())
     });

@@ -1,9 +1,9 @@
-//! Bytes that the peer is to send again by TCP, before their reader becomes somebody who knows
-//! nothing of us.
+//! Bytes that the peer is to send again by TCP, before their reader becomes a program that knows
+//! nothing of this library.
 //!
-//! A peer that sleeps in a call of the library answers at once; one that computes does so later,
-//! which is nobody's fault, so the wait is short. But one that has ended meanwhile will never
-//! answer, and must be told from one that had nothing more to say.
+//! A peer that sleeps in a call of the library answers at once. A peer that computes answers later,
+//! which is no fault, so the wait is short. But a peer that has ended meanwhile will never answer,
+//! and must be told from one that had nothing more to say.
 //!
 //! Entry point: [`comes`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -18,7 +18,7 @@ use crate::sys;
 const PATIENCE_NS: u64 = 100_000_000;
 /// Between two looks.
 const LOOK_EVERY: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 500_000 };
-/// Of many residual bytes, no more than this fits into a receive buffer that nobody empties.
+/// Of many residual bytes, no more than this fits into a receive buffer that no reader empties.
 const ENOUGH: u64 = 16 * 1024;
 
 /// Waits, a tenth of a second at most, until TCP has brought `all` bytes of the stream, or as many

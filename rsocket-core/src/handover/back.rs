@@ -22,9 +22,9 @@ pub fn refuse_sending(id: SlotId, fd: RawFd, reason: Reason) {
     go_back(id, fd, reason, Scope::Sending);
 }
 
-/// As [`refuse`], before somebody receives who has only the kernel: what the channel has is to come
-/// by TCP. The peer sends it at its next call; when it has ended, it stays where
-/// [`crate::socket::receive()`] finds it, or the connection ends with an error.
+/// As [`refuse`], before a reader that has only the kernel receives: what the channel has is to
+/// come by TCP. The peer sends it at its next call. When the peer has ended, what the channel has
+/// stays where [`crate::socket::receive()`] finds it, or the connection ends with an error.
 pub fn give_away(id: SlotId, fd: RawFd, reason: Reason) {
     go_back(id, fd, reason, Scope::Stranger);
 }

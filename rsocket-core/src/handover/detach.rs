@@ -27,7 +27,8 @@ use crate::reason::Reason;
 use crate::stats::{self, Counter};
 use crate::sys::sandbox;
 
-/// How much of a connection goes back to TCP, and who reads afterwards what the channel still has.
+/// How much of a connection goes back to TCP, and which reader then reads what the channel still
+/// has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// What this side sends. Receiving stays as it is.
@@ -135,8 +136,8 @@ fn leave_bridge(s: &Slot, fd: RawFd, reason: Reason) {
     }
 }
 
-/// Without a TCP connection to the peer there is still the loopback connection to the bridge, which
-/// carries on what the program sends by it, and brings what comes to a reader who has only the
+/// Without a TCP connection to the peer there is still the loopback connection to the bridge. It
+/// carries on what the program sends by it, and brings what comes to a reader that has only the
 /// kernel. Otherwise what is received stays on the device.
 fn leave_channel(id: SlotId, s: &Slot, fd: RawFd, reason: Reason, scope: Scope) {
     let sends = s.send_mode() == SendMode::Device;
@@ -236,8 +237,8 @@ enum Back {
     Nothing,
     /// The peer sends so many by TCP.
     Bytes(usize),
-    /// TCP cannot carry them any more. They stay in the channel, where our own calls still find
-    /// them, but nobody else's.
+    /// TCP cannot carry them any more. They stay in the channel, where only our own calls still
+    /// find them.
     Lost,
 }
 

@@ -1,17 +1,17 @@
 //! Descriptors on their way to a sibling in a message (`SCM_RIGHTS`).
 //!
-//! Who receives a descriptor nobody can know who sends it: a sibling that has this library, or a
-//! stranger that makes the kernel's calls alone. So while a copy is on its way, and after a
-//! stranger took it, the connection must not leave TCP; one that had left it goes back first
-//! ([`crate::handover::detach`]). A sibling that receives it finds it here by the socket's cookie,
-//! is an owner of the same slot from then on, and the connection may attach when all copies have
-//! come to siblings.
+//! The sender of a descriptor cannot know which process receives it. It may be a sibling that has
+//! this library, or a stranger that makes the kernel's calls alone. So while a copy is on its way,
+//! and after a stranger took it, the connection must not leave TCP. A connection that had left it
+//! goes back first ([`crate::handover::detach`]). A sibling that receives it finds it here by the
+//! socket's cookie, and is an owner of the same slot from then on. The connection may attach when
+//! all copies have come to siblings.
 //!
 //! Not every copy is announced: a stranger may pass one on, and then more come than are on their
-//! way. So a slot remembers the cookie from the first time that it was sent, and whoever receives
-//! an unannounced copy finds the slot by that; a stranger may have another one, so that the
-//! connection goes back to TCP. (One that takes an announced copy and passes that on to a sibling
-//! is not found out.)
+//! way. So a slot remembers the cookie from the first time that it was sent. A sibling that
+//! receives an unannounced copy finds the slot by that. A stranger may have another copy, so the
+//! connection goes back to TCP. (A stranger that takes an announced copy and passes that on to a
+//! sibling is not found out.)
 //!
 //! The table is in the fork group's memory, and short: what has waited longest makes room, and
 //! stays on TCP for good. A slot with an fd in flight counts as held, though its sender may have
@@ -43,8 +43,8 @@ fn table() -> Option<(&'static ForkGroup, &'static Table)> {
     fork_group::get().map(|f| (f, &f.fds_in_flight))
 }
 
-/// Before a message is sent that has the connection's descriptor in it. False if nobody could go on
-/// with it but the kernel: then it has to go back to TCP for good.
+/// Before a message is sent that has the connection's descriptor in it. False if only the kernel
+/// could go on with it: then it has to go back to TCP for good.
 #[must_use]
 pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     let (Some(s), Some((_, table)), Some(cookie)) = (fork_group::slot(id), table(), cookie(fd))
@@ -67,7 +67,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     }
     // Release: pairs with the acquire in slot_of().
     s.cookie.store(cookie, Ordering::Release);
-    // Relaxed: whoever receives it has it from a message that is sent later.
+    // Relaxed: the process that receives it has it from a message that is sent later.
     table.used.store(1, Ordering::Relaxed);
     let displaced = table.locked(|t| put(t, cookie, id));
     fork_group::set_on_the_way(s);
@@ -75,7 +75,7 @@ pub fn send_off(id: SlotId, fd: RawFd) -> bool {
     if let Some(Some(other)) = displaced
         && let Some(s) = fork_group::slot(other)
     {
-        // Whoever has it, nobody knows of it any more.
+        // Whichever process has it, no process of the fork group knows of it any more.
         phase::refuse(s, Reason::PassedAway);
     }
     displaced.is_some()
@@ -110,7 +110,7 @@ fn put(t: &Table, cookie: u64, id: SlotId) -> Option<SlotId> {
         if known.cookie.swap(cookie, Ordering::Relaxed) == cookie {
             known.copies.fetch_add(1, Ordering::Release);
         } else {
-            // Whoever sent or received the slot's last connection was killed meanwhile.
+            // The process that sent or received the slot's last connection was killed meanwhile.
             known.copies.store(1, Ordering::Release);
         }
         return None;
@@ -135,7 +135,7 @@ pub fn take_back(id: SlotId) {
 /// One copy less on its way.
 fn arrived(p: &FdInFlight, s: &Slot) {
     if p.copies.load(Ordering::Relaxed) == 1 {
-        // First, so that whoever finds no fd in flight may attach.
+        // First, so that a process that finds no fd in flight may attach.
         s.clear(flag::TRAVELS);
     }
     p.copies.fetch_sub(1, Ordering::Release);
@@ -173,7 +173,7 @@ pub fn receive(fd: RawFd, peeked: bool) -> Option<SlotId> {
     })
 }
 
-/// The connection with this cookie, if a sibling has sent it before and somebody has it still.
+/// The connection with this cookie, if a sibling has sent it before and a process has it still.
 fn slot_of(cookie: u64) -> Option<SlotId> {
     let mut found = None;
     fork_group::each_used(|id, s| {

@@ -41,9 +41,9 @@ pub(crate) fn peer_gone(s: &Slot, fd: RawFd, revents: i16) -> bool {
     }
 }
 
-/// Whether nobody has the other end, as far as the channel shows: a peer that ends its sending by a
-/// call says so there before FIN goes, so that a FIN without that word is of one whose last process
-/// has ended. One that has said it, or has sent by TCP, may read on.
+/// Whether no process has the other end, as far as the channel shows. A peer that ends its sending
+/// by a call says so there before FIN goes. So a FIN without that word is of a peer whose last
+/// process has ended. A peer that has said it, or has sent by TCP, may read on.
 fn left_silently(s: &Slot, revents: i16) -> bool {
     let fin = revents & libc::POLLRDHUP != 0 || s.has(flag::PEER_FIN);
     let sent = link::ends(s).map_or(0, |ends| unread::received(s, &ends));

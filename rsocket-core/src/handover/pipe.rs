@@ -44,7 +44,7 @@ impl Pipe {
     /// Whether it is ready for `events` now, or will be: then it was waited for.
     ///
     /// # Errors
-    /// `EAGAIN` where it is not waited for; `EPIPE` when nobody reads it; `EINTR`, `EBADF`.
+    /// `EAGAIN` where it is not waited for; `EPIPE` when it has no reader; `EINTR`, `EBADF`.
     pub(crate) fn ready(self, events: i16, waits: bool) -> Result<(), Failure> {
         let mut one = [libc::pollfd { fd: self.fd, events, revents: 0 }];
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -72,8 +72,8 @@ impl Pipe {
         self.at_once(len, libc::POLLIN, step)
     }
 
-    /// Kernels before 6.4 cannot say of pipes what goes without waiting: there it is as much as
-    /// goes as long as nobody else uses the same end.
+    /// Kernels before 6.4 cannot say of pipes what goes without waiting. There it is as much as
+    /// goes as long as no other thread or process uses the same end.
     fn at_once(
         self,
         len: usize,

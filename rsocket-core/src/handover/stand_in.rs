@@ -1,10 +1,10 @@
 //! A socket that stands in for one whose stream is over but not read.
 //!
-//! Somebody is to read a connection who has only the kernel: another program, or whoever is sent
-//! the descriptor. What the channel has cannot come by TCP any more, since the peer's FIN is there.
-//! So it goes into a new connection over the loopback interface, as far as the kernel's buffers
-//! hold it, and that takes the number. The addresses of that connection are its own. Must not know
-//! who reads. Entry point: [`replace`].
+//! A reader that has only the kernel is to read a connection: another program, or the process that
+//! is sent the descriptor. What the channel has cannot come by TCP any more, since the peer's FIN
+//! is there. So it goes into a new connection over the loopback interface, as far as the kernel's
+//! buffers hold it, and that takes the number. The addresses of that connection are its own. Must
+//! not know who reads. Entry point: [`replace`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -38,7 +38,7 @@ pub(crate) fn replace(guard: &mut RecvGuard<'_>, fd: RawFd, unread: usize) -> bo
     if handover_state::end(&ends.incoming).is_some() && !kernels(fd, &writer, u64::MAX) {
         return false;
     }
-    // Its end, before anybody reads.
+    // Its end, before the reader reads.
     if matches!(kernel::ending(fd), kernel::Ending::Failed(_)) {
         kernel::reset_on_close(writer.as_raw_fd());
     }

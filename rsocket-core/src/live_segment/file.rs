@@ -1,4 +1,4 @@
-//! The file itself: where it may lie, made so that nobody else can read it or have put it there,
+//! The file itself: where it may lie, made so that no other user can read it or have put it there,
 //! with all its blocks.
 //!
 //! Must not know what is in it beyond the head. Entry points: [`create`], [`more`], [`remove`].
@@ -47,13 +47,13 @@ pub(super) fn create() -> Option<&'static File> {
     mapped.ok().inspect(|file| introduce(&file.head))
 }
 
-/// Whether a directory that a variable names is one that nobody but this user can have prepared.
+/// Whether a directory that a variable names is one that no other user can have prepared.
 fn is_own(directory: &[u8], uid: u32) -> bool {
     directory.starts_with(b"/") && files::status(directory).is_ok_and(|st| st.is_private_to(uid))
 }
 
 /// Makes the file in a directory of the user's own, making that too if need be. `None` where
-/// anybody else could have a hand in it.
+/// another user could have a hand in it.
 fn in_directory(mut path: Path, uid: u32) -> Option<OwnedFd> {
     if path.cut {
         return None;

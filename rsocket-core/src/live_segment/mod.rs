@@ -1,6 +1,6 @@
-//! What `rsstat` shows: each connection that has attached, or has learnt that it never will, has a
-//! record in a file that this process maps, and what happens to it is counted there by plain
-//! stores. Nobody is asked, nobody is told; whoever may read the file looks when he likes.
+//! What `rsstat` shows. Each connection that has attached, or has learnt that it never will, has a
+//! record in a file that this process maps. What happens to it is counted there by plain stores. No
+//! process is asked or told; a reader that may read the file looks when it likes.
 //!
 //! The file is made when the first such connection comes ([`file`](self::file), some ten system
 //! calls), never in a sandbox, and where none can be made there is none. A process that ends

@@ -165,7 +165,7 @@ mod tests {
             ("127.0.0.1:1", true),
             ("127.9.9.9:1", true),
             ("0.0.0.0:7", true),
-            // Addresses for documentation, which nobody has.
+            // Addresses for documentation, which no host has.
             ("203.0.113.77:1", false),
             ("[2001:db8::1]:1", false),
             ("[::ffff:203.0.113.77]:1", false),

@@ -234,7 +234,7 @@ pub fn set_size(id: SlotId, which: Size, value: u32) -> Result<(), Failure> {
     let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;
     let begun = begun(id);
     match which {
-        // As upstream: a buffer that exists stays as it is, and nobody is told.
+        // As upstream: a buffer that exists stays as it is, and the caller is not told.
         Size::SendBuffer | Size::ReceiveBuffer if begun => Ok(()),
         _ if begun => Err(Failure::Invalid),
         _ => {

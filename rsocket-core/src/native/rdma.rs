@@ -165,11 +165,12 @@ pub fn connect(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Failure> {
 /// How long a peer that refused TCP may take to answer over RDMA, in nanoseconds: a host without
 /// RDMA never does.
 const INSTEAD_NS: u64 = 1_000_000_000;
-/// TCP was refused: whoever it is may be reached by RDMA's own manager, as upstream's programs are.
-/// Only for sockets that block; the others have gone on by the time they hear of the refusal.
+/// TCP was refused: the peer may be reached by RDMA's own manager, as upstream's programs are. Only
+/// for sockets that block; the others have gone on by the time they hear of the refusal.
 ///
 /// # Errors
-/// There is nobody either.
+/// No peer is there either; or none was asked: there is no RDMA here, the socket does not block,
+/// the address is loopback's, or that host was silent lately.
 pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Failure> {
     let refused = Err(Failure::Refused);
     reach::find_out();
@@ -291,7 +292,7 @@ fn answered(
     Ok(())
 }
 
-/// Nobody waits for the attempt any more.
+/// No caller waits for the attempt any more.
 fn give_up(s: &Slot, fd: RawFd) {
     stack::on_own(|| {
         if let Some(connection) = bridge::of(s).and_then(|bridge| bridge.clear(|c| c.carries(s))) {
@@ -359,7 +360,7 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
             return Err(undo(e));
         }
     };
-    // In one step: whoever sees that it is bridged sees too that nothing is ready yet.
+    // In one step: a thread that sees that it is bridged sees too that nothing is ready yet.
     let place = (claim.record, claim.channel);
     if let Err(e) = own_channel::enter_new(id, s, place, flag::PENDING | flag::CONNECTING) {
         port.close();
@@ -391,7 +392,8 @@ fn dial(id: SlotId, s: &'static Slot, fd: RawFd, to: &SocketAddr) -> Result<(), 
 }
 
 /// What accept gave: the connection that knocked, in a slot of its own, with its peer's name.
-/// `None` when it is a stranger, who has no business with a listener that only this host can reach.
+/// `None` when it is a stranger, which has no business with a listener that only this host can
+/// reach.
 #[must_use]
 pub fn accepted(fd: RawFd) -> Option<(SlotId, Option<SocketAddr>)> {
     let from = sockets::peer_name(sys::borrow(fd)).ok()?;

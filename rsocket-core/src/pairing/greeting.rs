@@ -276,14 +276,15 @@ fn say(
     channel.send(Joined::new(message, proof).bytes(), fds).map_err(|_| Reason::OfferLapsed)
 }
 
-/// Whoever is at the other end of the channel did not prove that he has the connection's: another
-/// one may come.
+/// The process at the other end of the channel did not prove that it has the connection's other
+/// end: another process may come.
 fn unproved(s: &PairingGuard<'_>, reason: Reason, seen: Option<&Seen>) -> Result<(), Reason> {
     let may_pass = match reason {
         Reason::TooManyOffers => true,
-        // Nobody is heard for a while.
+        // No process is heard for a while.
         Reason::NoEvidence if !proving::can_afford() => true,
-        // Of one who should not have been there so many are heard, and the right one may come then.
+        // Processes that should not have been there are heard only so often, and the right one may
+        // come then.
         Reason::NoEvidence => {
             let should_not = matches!(seen, Some(Seen::Another(_)));
             (should_not || evidence::meets_again(s)) && retry::set_back(s)
@@ -302,13 +303,13 @@ fn unproved(s: &PairingGuard<'_>, reason: Reason, seen: Option<&Seen>) -> Result
     Ok(())
 }
 
-/// Looks for the next word of one who has proved nothing yet; and in the directory, where there may
-/// be others to call at.
+/// Looks for the next word of a peer that has proved nothing yet; and in the directory, where there
+/// may be others to call at.
 const SILENT_TRIES: u32 = 64;
 const SILENT_TRIES_THERE: u32 = 24;
 
-/// Whoever was called at in the directory, or has called, is not the other end, or has gone: the
-/// next one may be it.
+/// The process that was called at in the directory, or has called, is not the other end, or has
+/// gone. The next one may be it.
 fn or_next(
     s: &PairingGuard<'_>,
     fd: RawFd,
@@ -340,8 +341,8 @@ fn or_next(
     has_said(s)
 }
 
-/// Nothing has been heard. One of whom nothing is known is not waited for as long as the other end
-/// would be.
+/// Nothing has been heard. A peer of which nothing is known is not waited for as long as the other
+/// end would be.
 fn wait(s: &PairingGuard<'_>, fd: RawFd, channel: &Channel) -> Result<(), Reason> {
     let tries = s.tries.load(Ordering::Relaxed);
     if tries < SILENT_TRIES_THERE || proving::state(channel) == State::Proved {
@@ -372,8 +373,8 @@ fn at_home(fd: RawFd) -> Result<(), Reason> {
     })
 }
 
-/// What a visitor says, and what is to go behind his hello-ack; nothing where more has to be said
-/// first, or he is not welcome.
+/// What a visitor says, and what is to go behind the hello-ack to it. Nothing where more has to be
+/// said first, or the visitor is not welcome.
 fn weigh(
     s: &PairingGuard<'_>,
     fd: RawFd,
@@ -404,7 +405,7 @@ fn weigh(
     }
 }
 
-/// As [`unproved`], but for those in the directory, whom [`or_next`] takes care of.
+/// As [`unproved`], but for peers in the directory, of which [`or_next`] takes care.
 fn doubted(
     s: &PairingGuard<'_>,
     channel: &Channel,
@@ -414,15 +415,15 @@ fn doubted(
     if evidence::is_in_directory(channel) { Err(reason) } else { unproved(s, reason, seen) }
 }
 
-/// Who is at the other end of the channel, and calls himself this.
+/// The process at the other end of the channel, which calls itself this.
 fn peer(channel: &Channel, id: Id) -> Peer {
     let pid = channel.peer_pid();
     let inode = if pid == 0 { who::inode_of(channel) } else { 0 };
     Peer { id, pid, inode }
 }
 
-/// The end that connected reads what its visitor says, and answers. Who was let in by this step has
-/// been seen already.
+/// The end that connected reads what its visitor says, and answers. A visitor that this step let in
+/// has been seen already.
 pub(crate) fn answer(
     id: SlotId,
     s: &PairingGuard<'_>,
@@ -447,7 +448,7 @@ fn answer_over(
     let Some((hello, last)) = weigh(s, fd, (channel, known), mail.text())? else {
         return Ok(());
     };
-    // Before anybody could sleep who cannot be woken.
+    // Before a thread that cannot be woken could sleep.
     let reached = reach(hello.waker, hello.has_envoy(), &mut mail, 0)?;
     if reached.woke == Woke::Forbidden {
         return Err(Reason::Sandboxed);
@@ -482,8 +483,8 @@ fn answer_over(
     Ok(())
 }
 
-/// The hello-ack could not be sent: whoever knocked has handed the connection over, or become
-/// another program, or closed.
+/// The hello-ack could not be sent: the process that knocked has handed the connection over, or
+/// become another program, or closed.
 fn unacknowledged(s: &PairingGuard<'_>) -> Result<(), Reason> {
     link::abandon(s);
     if s.has(flag::STRICT) {

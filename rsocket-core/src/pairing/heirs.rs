@@ -1,9 +1,9 @@
-//! A pairing that is not finished, and whoever goes on with it: another process of the fork group,
-//! or the next program.
+//! A pairing that is not finished, and what goes on with it: another process of the fork group, or
+//! the next program.
 //!
-//! What the phase holds open is one program's, of one process. Whoever gives that up finishes the
-//! pairing, if the peer has done its part, or sees to it that it can begin again. Must not know how
-//! a pairing is made ([`super`]). Entry points: [`hand_over`]; [`fork_prepare`];
+//! What the phase holds open is one program's, of one process. The process that gives that up
+//! finishes the pairing, if the peer has done its part, or sees to it that it can begin again. Must
+//! not know how a pairing is made ([`super`]). Entry points: [`hand_over`]; [`fork_prepare`];
 //! [`before_exec`], [`after_exec`].
 
 use core::sync::atomic::Ordering;
@@ -45,10 +45,11 @@ pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
     conclude(id, s, fd);
 }
 
-/// Before a fork, while no step is under way: nobody knows which of the two processes will go on
-/// with a connection. The parent may well sleep until a program that its child becomes has sent
-/// everything (a shell does), and its pairing would be nobody's. Where there is no TCP meanwhile,
-/// and the peer has come already, whoever goes on waits for the parent as for a peer.
+/// Before a fork, while no step is under way: this process cannot know which of the two processes
+/// will go on with a connection. The parent may well sleep until a program that its child becomes
+/// has sent everything (a shell does). No process would then go on with its pairing. Where there is
+/// no TCP meanwhile, and the peer has come already, the process that goes on waits for the parent
+/// as for a peer.
 pub fn fork_prepare() {
     if !held::any() {
         return;

@@ -55,7 +55,7 @@ pub(crate) struct Entry {
     epoch: u32,
     /// RDHUP was heard and meant nothing to the caller: not asked again in this call.
     quiet: bool,
-    /// The kernel repeats what nobody wants: left out for a nap.
+    /// The kernel repeats what the caller does not want: left out for a nap.
     deaf: bool,
 }
 
@@ -101,9 +101,9 @@ pub(crate) fn wanted(events: u32) -> Events {
     wanted
 }
 
-/// Whether the kernel is to say when the peer sends no more: that is for a reader to see, and the
-/// first sign that nobody may be left to make room for a sender. Where the kernel is asked for
-/// room, it answers for that itself.
+/// Whether the kernel is to say when the peer sends no more. That is for a reader to see; to a
+/// sender it is the first sign that there may be no process left to make room. Where the kernel is
+/// asked for room, it answers for that itself.
 pub(crate) fn listens_for_end(wanted: Events, ask: Events) -> bool {
     wanted.intersects(Events::IN | Events::RDHUP) || (wanted - ask).contains(Events::OUT)
 }
@@ -534,8 +534,9 @@ impl<S: Source> Wait<'_, S> {
                     // must not keep the caller awake.
                     let seen = self.source.progress(slot).received;
                     let end_only = wanted.contains(Events::RDHUP) && !both.contains(Events::IN);
-                    // Spinning, or another thread, may have changed who is to be asked since the
-                    // look; whoever did has woken already.
+                    // Spinning, or another thread, may have changed since the look whether the
+                    // device or the kernel is to be asked. The thread that changed it has woken
+                    // already.
                     (both.is_empty() || self.source.arm(slot, both, waker.id(), false))
                         && self.source.mode_epoch(slot) == e.epoch
                         && (!end_only || self.source.arm_edge(slot, seen, waker.id(), false))

@@ -1,7 +1,8 @@
-//! Room for the arrays of one wait: on the stack for a few elements, in memory of the library's own
-//! stacks for what programs usually ask, mapped for more. Never allocated, because `poll` and
-//! `select` are called in signal handlers. There is no destructor, since a thread may be cancelled
-//! while it sleeps with this alive; whoever made it calls [`Room::release`].
+//! Room for the arrays of one wait. A few elements stand on the stack, and what programs usually
+//! ask for in memory of the library's own stacks; memory for more is mapped. The room is never
+//! allocated, because `poll` and `select` are called in signal handlers. There is no destructor,
+//! since a thread may be cancelled while it sleeps with this alive: the caller of [`Room::new`]
+//! calls [`Room::release`].
 
 use crate::sync::array::Array;
 

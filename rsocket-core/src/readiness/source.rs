@@ -92,8 +92,8 @@ pub trait Source: Sync + 'static {
     fn arm_edge(&self, slot: SlotId, seen: u64, waker: u64, mark_ready: bool) -> bool;
     /// Takes the waker out of all of the slot's waiter slots.
     fn disarm(&self, slot: SlotId, waker: u64);
-    /// Tells of all ready bits that peers have set for sockets of this process. Whoever has armed a
-    /// waker asks the second argument whether it is meant, before it looks at the socket.
+    /// Tells of all ready bits that peers have set for sockets of this process. The owner of an
+    /// armed waker asks the second argument whether it is meant, before it looks at the socket.
     fn collect_ready(&self, f: &mut dyn FnMut(SlotId, Meant<'_>));
     /// For how many ticks a look at all ready bits serves the calls that may wait. 0: the bits are
     /// few, each call looks at them.
@@ -178,8 +178,8 @@ pub trait Source: Sync + 'static {
         None
     }
 
-    /// [`Source::look`] uses up what makes the kernel speak: what it says next is news, whoever
-    /// wanted the last.
+    /// [`Source::look`] uses up what makes the kernel speak: the kernel's next word is news,
+    /// whichever waiter wanted the last one.
     fn consumes(&self, _slot: SlotId) -> bool {
         false
     }

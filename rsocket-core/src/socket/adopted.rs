@@ -2,8 +2,9 @@
 //! a message, brought them.
 //!
 //! A socket that listens is as good as one that was made here, since what it gives is made by
-//! `accept`. A connection is not: nobody knows who else has it. Must not know where a descriptor
-//! stands in the table. Entry points: [`tcp_domain`], [`listener`], [`came`], [`each_socket`].
+//! `accept`. A connection is not: this process cannot know which other processes have it. Must not
+//! know where a descriptor stands in the table. Entry points: [`tcp_domain`], [`listener`],
+//! [`came`], [`each_socket`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -26,7 +27,7 @@ use crate::{stats, sys};
 /// What a TCP socket is that came in a message; see [`fds_in_flight::receive`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Came {
-    /// A socket that listens, whoever sent it: as if made here.
+    /// A socket that listens, whichever process sent it: as if made here.
     Listener(SlotId),
     /// A sibling's connection.
     Connection(SlotId),
@@ -95,8 +96,8 @@ pub fn is_connected(fd: RawFd) -> bool {
     sockets::is_connected(sys::borrow(fd))
 }
 
-/// A connection is another program's, of which nobody here knows enough to take it from TCP: that
-/// is counted.
+/// A connection is another program's, and this process does not know enough of it to take it from
+/// TCP: that is counted.
 pub fn left_to_kernel() {
     // Relaxed, here and below: only this process's own word counts for it.
     COUNTING.store(sys::pid(), Ordering::Relaxed);

@@ -19,11 +19,12 @@ pub(super) const ASK_EVERY: u64 = 60_000;
 /// Whether it is time to ask the kernel if the connection has ended.
 #[inline]
 pub(crate) fn is_kernel_due(s: &Slot) -> bool {
-    // Relaxed: a hint; asking once too often costs a system call, and whoever must ask stores 0.
+    // Relaxed: a hint; asking once too often costs a system call, and a thread that needs the
+    // kernel asked stores 0.
     sys::ticks().wrapping_sub(s.asked_at.load(Ordering::Relaxed)) >= ASK_EVERY
 }
 
-/// The same; whoever is told so asks.
+/// The same; a caller that is told so asks the kernel.
 #[inline]
 pub(crate) fn kernel_due(s: &Slot) -> bool {
     let due = is_kernel_due(s);
@@ -33,7 +34,7 @@ pub(crate) fn kernel_due(s: &Slot) -> bool {
     due
 }
 
-/// The last sleep heard something from the kernel that nobody has asked it about yet.
+/// The last sleep heard something from the kernel that no thread has asked it about yet.
 #[inline]
 pub(crate) fn kernel_was_heard(s: &Slot) -> bool {
     s.asked_at.load(Ordering::Relaxed) == 0

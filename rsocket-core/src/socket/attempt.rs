@@ -103,8 +103,8 @@ fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Failure> {
     }
     verdict::noticed(s, fd);
     match if sandbox::inside() { Ok(Got::Nothing) } else { by_kernel(s, fd, to, flags) } {
-        // Nobody will ever send anything that this end may take, or has in the time that a sender
-        // waits.
+        // An error if the peer will never send anything that this end may take, or has not in the
+        // time that a sender waits.
         Ok(Got::Nothing) => verdict::strict(s, fd).map(|()| Got::Nothing),
         got => got,
     }
@@ -131,14 +131,15 @@ fn switching(
     // Asked before the words are looked at: what the bridge brought before it broke is there then.
     let lost = call.s.has(flag::LOST);
     match up_to_the_switch(guard, call, to) {
-        // Where TCP was left, or whether, nobody will say any more.
+        // The bridge is lost, and no word will come any more of where TCP was left, or whether it
+        // was.
         Ok(Got::Nothing) if lost => Err(pending::take(call.s, Failure::Reset)),
         got => got,
     }
 }
 
 /// After the lock was released, since waking is a system call, but whatever a handler does that
-/// came meanwhile. Most calls have nobody to tell.
+/// came meanwhile. Most calls have neither a reader of this side nor the sender to tell.
 #[inline(never)]
 fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
     let (s, ends) = (guard.s, guard.ends);
@@ -229,7 +230,8 @@ fn up_to_the_switch(
     if to.done() == before {
         return after_the_switch(guard, call, to);
     }
-    // A read that leaves room in its buffers has found all there was, for whoever waits for edges.
+    // To a program that waits for edges, a read that leaves room in its buffers has found all there
+    // was.
     let mut taking = guard.receiver().take();
     let from_tcp = to.done();
     if !take_messages(&mut taking, to, copying(s, flags), placer(call, ends)) {
@@ -266,7 +268,7 @@ fn tcps_share(
             Err(e) => return Err(e),
         };
         match from_kernel(s, fd, to, left, flags) {
-            // A reset, whose error somebody has taken: bytes may be missing.
+            // A reset, whose error another call has taken: bytes may be missing.
             Ok(Got::End) if counters::tcp_state(fd) == Ok(state::CLOSE) => {
                 return Err(Failure::Reset);
             }
@@ -377,7 +379,7 @@ fn is_in_place(placer: Option<(Placer<'_>, &Ends)>) -> bool {
     placer.is_none_or(|(placer, ends)| placer.place(ends) != Placed::Broken)
 }
 
-/// Who takes in what the peer writes to our mappings, if there are any.
+/// The [`Placer`] that takes in what the peer writes to our mappings, if there are any.
 fn placer<'a>(call: &Call<'a>, ends: &'a Ends) -> Option<(Placer<'a>, &'a Ends)> {
     Placer::of(call.id, call.s, call.fd).map(|placer| (placer, ends))
 }

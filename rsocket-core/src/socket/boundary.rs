@@ -1,7 +1,7 @@
 //! Calls that receive across a boundary between TCP and the channel: a program sees one stream, and
 //! gets from one call all that is there.
 //!
-//! Must not know how a boundary came to be. Entry points, for who holds the receive lock:
+//! Must not know how a boundary came to be. Entry points, for the holder of the receive lock:
 //! [`is_over`], [`behind_the_end`], [`peek_behind_the_switch`], [`by_kernel`]; and where the stream
 //! is over [`the_end`], [`own_end`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -47,8 +47,8 @@ pub(super) fn peek_behind_the_switch(
 ) -> usize {
     let before = to.done();
     let copying = copying(guard.s, flags);
-    // Who breaks a rule is found out by the call that takes the bytes. What is placed belongs to
-    // rsockets, which take no bytes from TCP.
+    // The call that takes the bytes finds out a sender that breaks a rule. What is placed belongs
+    // to rsockets, which take no bytes from TCP.
     let _ = take_messages(&mut guard.receiver().take(), to, copying, None);
     to.done() - before
 }

@@ -1,13 +1,13 @@
 //! Sleeps that are likely to be brief: those of two ends that ask and answer while others want the
 //! CPU.
 //!
-//! A sleep is dear by what surrounds it: the kernel is asked for `O_NONBLOCK` and `SO_RCVTIMEO`,
-//! polls the TCP socket and a waker, which is a socket, too, and then the waker is read. None of
-//! that changes from one answer to the next. So where the last sleep was brief and nothing was
-//! changed since, the next one is on the waiter slot itself ([`on_word`]), for [`LONGEST`] at
-//! most. Whoever changes something by a call of this library changes the connection's `known`, too.
-//! What others change, and what TCP alone says (a peer that was killed), is heard that much later,
-//! once: a whole sleep follows one that was not brief.
+//! A sleep is dear by what surrounds it. The kernel is asked for `O_NONBLOCK` and `SO_RCVTIMEO`,
+//! and polls the TCP socket and a waker, which is a socket, too. Then the waker is read. None of
+//! that changes from one answer to the next. So if the last sleep was brief and nothing was changed
+//! since, the next one is on the waiter slot itself ([`on_word`]), for [`LONGEST`] at most. A
+//! thread that changes something by a call of this library changes the connection's `option_cache`.
+//! What is changed in another way, and what TCP alone says (a peer that was killed), is heard that
+//! much later. That happens once: a whole sleep follows one that was not brief.
 //!
 //! Must not know what is waited for. Entry points: [`sleep`] in place of a whole sleep,
 //! [`poll_sleep`] in place of one of poll or select, [`over`] after one.
@@ -41,9 +41,9 @@ const LONGEST: u32 = 4_000_000;
 /// What is brief, in nanoseconds. A peer that takes longer does not gain by what is left out.
 const BRIEF: u64 = 4_000_000;
 
-/// Whether the next sleep for data may be on the word alone: all that the kernel would be asked for
-/// is known, this process alone has the connection, over shared memory, and the peer wakes who
-/// sleeps so.
+/// Whether the next sleep for data may be on the word alone. All that the kernel would be asked for
+/// must be known. This process alone must have the connection, over shared memory, and the peer
+/// must wake a thread that sleeps so.
 #[inline]
 fn expected(id: SlotId, s: &Slot, deadline: &CallDeadline) -> bool {
     s.option_cache.all_held(&[Fact::SleepsBriefly, Fact::Blocks, Fact::WaitsForData])
@@ -52,7 +52,7 @@ fn expected(id: SlotId, s: &Slot, deadline: &CallDeadline) -> bool {
 }
 
 /// What of that is not the call's: this process alone has the connection, over shared memory, and
-/// the peer wakes who sleeps so.
+/// the peer wakes a thread that sleeps so.
 #[inline]
 fn may_be_brief(id: SlotId, s: &Slot) -> bool {
     !s.option_cache.held(Fact::NotWoken)
@@ -100,14 +100,15 @@ pub(super) fn sleep(
     let me = park::on_word(thread::tid());
     let waiters = ends.incoming.data_waiters();
     let word = waiters.word(waiters.arm(me)?)?;
-    // Whoever closes says so before it wakes, and TCP's FIN comes after both: what ends this wait
-    // is heard by a whole sleep alone. The fence of arm() comes before this look, and the peer's
+    // A peer that closes says so before it wakes, and TCP's FIN comes after both: only a whole
+    // sleep hears what ends this wait. The fence of arm() comes before this look, and the peer's
     // before it wakes: either it is seen here, or the word is taken.
     if handover_state::sender_closed(&ends.incoming) {
         waiters::disarm(s, me);
         return None;
     }
-    // As in a whole sleep: who changed something may have woken before we armed.
+    // As in a whole sleep: a thread of either end that changed something may have woken before we
+    // armed.
     let here = ready::look(id, s, -1).ready.intersects(Events::IN);
     if here || s.mode_epoch.load(Ordering::Acquire) != epoch {
         waiters::disarm(s, me);
@@ -121,7 +122,7 @@ pub(super) fn sleep(
 
 /// As [`sleep`], for a wait of poll or select on this connection alone, for at most `ns`: whether
 /// the peer woke it. `None` where a whole sleep is due. `epoch` is the mode epoch before the look
-/// that found nothing. The connection is not pinned: where it ends meanwhile, nobody wakes the
+/// that found nothing. The connection is not pinned: where it ends meanwhile, no thread wakes the
 /// word, and the time passes.
 ///
 /// # Errors

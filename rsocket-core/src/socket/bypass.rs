@@ -63,10 +63,10 @@ pub(super) fn send(s: &Slot, from: &mut Cursor<'_>) {
     }
 }
 
-/// Goes on where [`send`] has stopped for want of room, in a call that may sleep on the only CPU:
-/// waits for the device, as long as it has some soon. What ran ahead by the channel would be copied
-/// once more, and whoever takes it from there waits for this CPU. The rest is for the ordinary way,
-/// as are all errors: what ends a wait here ends it there.
+/// Goes on where [`send`] has stopped for want of room, in a call that may sleep on the only CPU.
+/// It waits for the device, as long as that has some soon. What ran ahead by the channel would be
+/// copied once more, and the thread that takes it from there waits for this CPU. The rest is for
+/// the ordinary way, as are all errors: what ends a wait here ends it there.
 pub(super) fn send_on(call: &Call<'_>, from: &mut Cursor<'_>, deadline: &mut CallDeadline) {
     let Call { id, s, fd, flags } = *call;
     if from.left() <= layout::SMALL || !thread::has_one_cpu() || !common(s) {
@@ -159,7 +159,7 @@ pub(super) fn send_at_once(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
 fn sent(s: &Slot, born: u32, post: impl FnOnce(&SendGuard<'_>) -> usize) -> usize {
     let Some(ends) = link::ends(s) else { return 0 };
     let Some(guard) = SendGuard::take(s, &ends) else { return 0 };
-    // Asked now that nobody else changes it.
+    // Asked now that no other thread changes it.
     let own = s.generation.load(Ordering::Acquire) == born;
     let goes = own && common(s) && !handover_state::receiver_closed(&ends.outgoing);
     let n = if goes { post(&guard) } else { 0 };
@@ -170,7 +170,7 @@ fn sent(s: &Slot, born: u32, post: impl FnOnce(&SendGuard<'_>) -> usize) -> usiz
 }
 
 /// Receives what the device has brought; how many bytes. The caller has found the channel empty
-/// and nothing to be done about it (`receive::quiet`), which is so no more after 0.
+/// and nothing to be done about it ([`quiet`]), which is so no more after 0.
 pub(super) fn receive(guard: &RecvGuard<'_>, to: &mut Cursor<'_>) -> usize {
     brought(guard, to)
 }
@@ -273,7 +273,7 @@ pub(super) fn quiet(guard: &RecvGuard<'_>) -> bool {
     let (s, ends, state) = (guard.s, guard.ends, guard.view());
     state.ended == 0
         && state.owed == 0
-        // Stored last by whoever changed the state: a holder that died before it may have owed
+        // Stored last by the holder that changed the state: one that died before that may have owed
         // something.
         && s.unread_hint.load(Ordering::Relaxed) == state.hint()
         && state.readable() == 0

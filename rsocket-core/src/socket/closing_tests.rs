@@ -62,7 +62,7 @@ fn a_channel_is_free_when_nobody_is_inside() {
             );
         });
         assert_eq!(closed(), (true, true));
-        // Who found the channel before comes too late.
+        // A thread that found the channel before comes too late.
         assert!(SendGuard::take(s, &ends).is_none() && RecvGuard::take(s, &ends).is_none());
     }
 }
@@ -103,9 +103,9 @@ fn a_call_that_was_awake_at_the_close_fails() {
     assert!(!s.has(flag::BROKEN) && !link::distrusted());
 }
 
-/// A broken connection says so first, as in TCP: only who goes on sending hears of a broken pipe,
-/// which is a signal that kills. The channel is closed before the kernel knows anything; it takes
-/// one send, as TCP does after a close, but not of an rsocket.
+/// A broken connection says so first, as in TCP. Only a program that goes on sending hears of a
+/// broken pipe, which is a signal that kills. The channel is closed before the kernel knows
+/// anything; it takes one send, as TCP does after a close, but not of an rsocket.
 #[test]
 fn a_reset_is_said_before_a_broken_pipe() {
     let (reset, pipe) = (Err(Failure::Reset), Err(Failure::Ended));

@@ -40,10 +40,10 @@ pub(super) fn count(s: &Slot, n: usize, request: bool) {
 
 /// What a call with `n` more bytes of an answer counts, after so much of it.
 ///
-/// Of a body of megabytes TCP has taken most, or all, before its reader has seen that it is long
-/// and offers to meet: what is left is not worth the attach. A connection that goes on has its next
-/// request to tell by, or `news`: small messages that nobody asks for, again and again. A body in
-/// small pieces is none, since all of them come at once.
+/// TCP has taken most or all of a body of megabytes before its reader has seen that it is long and
+/// offers to meet. What is left is not worth the attach. A connection that goes on has its next
+/// request to tell by, or `news`: small messages that come without a request, again and again. A
+/// body in small pieces is none, since all of them come at once.
 #[inline]
 fn answer(n: u64, before: u64, news: impl FnOnce() -> bool) -> u64 {
     let whole = n + PER_CALL;

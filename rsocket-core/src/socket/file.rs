@@ -2,8 +2,8 @@
 //! peer's channel, which saves a copy of all of them.
 //!
 //! It happens under the send lock, so the file is only asked for what is in memory already
-//! (`RWF_NOWAIT`, preadv2(2)). What is not, and files that cannot say, are the caller's, who reads
-//! them into memory of its own and sends that. Entry point: [`send`].
+//! (`RWF_NOWAIT`, preadv2(2)). What is not in memory is left to the caller, as is a file that
+//! cannot say. The caller reads it into memory of its own and sends that. Entry point: [`send`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -102,7 +102,7 @@ fn attempt(s: &Slot, file: RawFd, at: u64, length: usize) -> Step {
     let Some(mut guard) = SendGuard::take(s, &ends) else { return Step::Ordinary };
     let over = handover_state::is_asked_back(&ends.outgoing)
         || handover_state::receiver_closed(&ends.outgoing);
-    // Asked again, now that nobody else changes it.
+    // Asked again, now that no other thread changes it.
     let step = if over || !common(s) {
         Step::Ordinary
     } else {

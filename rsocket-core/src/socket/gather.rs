@@ -19,7 +19,7 @@ use crate::host::kernel;
 use crate::sys::vectors::{Cursor, Rest};
 use crate::sys::{self, sandbox};
 
-/// How soon a sleeper looks again whom nobody wakes for what it waits for, in nanoseconds.
+/// How soon a sleeper that gets no wake for what it waits for looks again, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 /// Continues a look that has found TCP's bytes before the switch offset, and the channel's, with
@@ -116,11 +116,11 @@ fn has_ended(fd: RawFd) -> bool {
 }
 
 /// How soon a sleeper must look again, in nanoseconds, where the kernel has or may get a part of
-/// what is waited for, and does not say when that is enough: to one who has looked at some of it
-/// (`peeks`), and where `SO_RCVLOWAT` asks for more than a byte, which the kernel takes for the
-/// measure of its own part.
+/// what is waited for. The kernel does not say when that is enough to a sleeper that has looked at
+/// some of it (`peeks`). Nor does it where `SO_RCVLOWAT` asks for more than a byte, which the
+/// kernel takes for the measure of its own part.
 pub(super) fn nap(s: &Slot, peeks: bool) -> Option<u64> {
-    // Relaxed: as in ready::data_waiting.
+    // Relaxed: a setting of the program; a call that races with it may see either.
     if !peeks && s.low_water.load(Ordering::Relaxed) <= 1 {
         return None;
     }

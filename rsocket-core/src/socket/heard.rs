@@ -49,7 +49,7 @@ pub fn error(id: SlotId, fd: RawFd) {
 pub fn closed(id: SlotId) {
     if let Some(s) = attached(id) {
         reader::heard_fin(s);
-        // Whoever sends from here on asks the kernel why it cannot.
+        // A thread that sends from here on asks the kernel why it cannot.
         s.set(flag::PEER_GONE);
         asking::ask_kernel_next(s);
     }

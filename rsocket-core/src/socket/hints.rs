@@ -17,6 +17,7 @@ use crate::conn::slot::{Slot, flag};
 pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
     // Acquire: pairs with the release in room::publish.
     let hint = s.unread_hint.load(Ordering::Acquire);
+    // Relaxed: a setting of the program; a call that races with it may see either.
     if s.low_water.load(Ordering::Relaxed) > 1 {
         return unread::reaches_low_water(s, ends);
     }

@@ -291,8 +291,8 @@ fn take_leave(id: SlotId, s: &Slot, fd: RawFd) -> Option<link::Parted> {
 }
 
 fn unread_at_close(s: &Slot) -> bool {
-    // Acknowledged: nothing was read yet, and there may be something behind a switch offset that
-    // nobody looked at. (What is before the switch offset is unread in TCP, of which the kernel
+    // Acknowledged: nothing was read yet, and there may be something behind a switch offset that no
+    // call has looked at. (What is before the switch offset is unread in TCP, of which the kernel
     // knows.)
     if !matches!(s.receive_mode(), ReceiveMode::Device | ReceiveMode::Acknowledged) {
         return false;
@@ -341,7 +341,7 @@ pub fn fork_failed() {
     fork_group::fork_failed();
 }
 
-/// At exit: what peers asked for by TCP is sent while there is somebody to send it.
+/// At exit: what peers asked for by TCP is sent while there is a process to send it.
 pub fn leaving() {
     fork_group::each_local(|id, s| {
         if !fork_group::shared(id) {
@@ -369,8 +369,8 @@ pub fn ending() {
     }
 }
 
-/// Unfinished pairings of connections with which siblings go on, where there is no TCP to stay on:
-/// the peer may have sent its hello-ack to this process, and would believe for good that somebody
+/// Unfinished pairings of connections with which siblings go on, where there is no TCP to stay on.
+/// The peer may have sent its hello-ack to this process, and would believe for good that this end
 /// has read it.
 fn give_up_pairings() {
     if !policy::strict() {
@@ -403,7 +403,7 @@ pub fn heritable(id: SlotId, fd: RawFd) -> bool {
     if s.has(flag::RSOCKET | flag::BROKEN) {
         return false;
     }
-    // A bridge ends with the program whose it is.
+    // A bridge ends with the program that owns it.
     let bridge = s.bridge.load(Ordering::Acquire) != 0
         || s.has(flag::BRIDGED | flag::BRIDGE_LISTENS | flag::PENDING);
     let pid = s.bridge_pid.load(Ordering::Relaxed);

@@ -1,9 +1,10 @@
 //! Whether a program waits by looking: it calls again and again, and sleeps nowhere.
 //!
-//! Of a program that waits by system calls of its own nothing is seen but that its calls find
-//! nothing now and then: about once before each wait, and whenever something else has woken it. Who
-//! waits by looking calls much oftener. It is asked on TCP only, and only while no wait was seen
-//! ([`flag::WAITED`]). Must not know who is asked. Entry points: [`in_vain`], [`found`].
+//! Of a program that waits by system calls of its own, the library sees only that its calls find
+//! nothing now and then. They do so about once before each wait, and whenever something else has
+//! woken it. A program that waits by looking calls much more often. The question is asked on TCP
+//! only, and only while no wait was seen ([`flag::WAITED`]). Must not know who is asked. Entry
+//! points: [`in_vain`], [`found`].
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +18,7 @@ const LOOKS: u32 = 256;
 /// So many of them does one call that found bytes outweigh.
 const LOOKS_PER_FIND: u32 = 2;
 
-/// Within this time, in nanoseconds: whoever is woken by a timer between two calls takes longer.
+/// Within this time, in nanoseconds: a program that a timer wakes between two calls takes longer.
 const QUICK_NS: u64 = 50_000_000;
 
 /// A receiving call that does not wait may have found nothing, on TCP.

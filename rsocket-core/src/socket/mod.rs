@@ -99,7 +99,7 @@ pub use watch::{fingerprint_bytes, fingerprints, forget_fingerprint};
 pub use crate::conn::look::Look;
 pub use soon::attaching;
 
-/// Who carries out a data call.
+/// What carries out a data call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     /// libc, between an enter and a leave call.
@@ -245,15 +245,15 @@ pub fn leave_wait(id: SlotId) {
     }
 }
 
-/// What [`receive()`] does where it is quick, without the question who does it: `None` if nothing
-/// has happened.
+/// What [`receive()`] does where it is quick, without the question which [`Route`] the call takes:
+/// `None` if nothing has happened.
 #[inline(never)]
 pub fn receive_at_once(id: SlotId, to: &[libc::iovec], flags: i32) -> Option<usize> {
     if tapped() { None } else { short::receive(slot(id)?, to, flags) }
 }
 
-/// What [`send()`] does where it is quick, without the question who does it: `None` if nothing has
-/// happened.
+/// What [`send()`] does where it is quick, without the question which [`Route`] the call takes:
+/// `None` if nothing has happened.
 #[inline(never)]
 pub fn send_at_once(id: SlotId, from: &[libc::iovec]) -> Option<usize> {
     if tapped() {
@@ -354,7 +354,7 @@ pub fn send_file(
     sent
 }
 
-/// Tells whoever waits for edges of a send that found no room.
+/// Tells the waiters for edges of a send that found no room.
 pub(crate) fn after_send(
     id: SlotId,
     from: &[libc::iovec],
@@ -437,7 +437,8 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
         }
         s.set(flag::READ_SHUT);
         asking::ask_kernel_next(s);
-        // Who waits for a bridge's word does not listen to TCP, nor does who sleeps briefly.
+        // A thread that waits for a bridge's word does not listen to TCP, nor does one that sleeps
+        // briefly.
         if (s.has(flag::TCP_ANCHORED) || s.option_cache.held(option_cache::Fact::SleepsBriefly))
             && let Some(ends) = link::ends(s)
         {
@@ -449,8 +450,8 @@ pub fn shutdown(id: SlotId, fd: RawFd, how: i32) {
             meeting::say_shutdown(id, s, fd);
         }
         s.set(flag::WRITE_SHUT);
-        // Between hosts it is said after the flag is set, so that nobody leaves TCP behind the
-        // word. Pairs with the fence in remote::met: either it finds the flag, or we find the
+        // Between hosts it is said after the flag is set, so that no thread leaves TCP behind the
+        // word. Pairs with the fence in meeting::met: either it finds the flag, or we find the
         // bridge.
         fence(Ordering::SeqCst);
         if s.has(flag::TCP_ANCHORED) {
@@ -465,9 +466,9 @@ fn was_reset(s: &Slot, fd: RawFd) -> bool {
     !s.has(flag::BRIDGED) && link::has_channel(s) && counters::tcp_state(fd) == Ok(tcp_state::CLOSE)
 }
 
-/// After the real shutdown: once both directions are shut nobody takes what still comes, and who
-/// sends it must not wait for room. What it sends by TCP instead is answered by the kernel, with a
-/// reset, and not before.
+/// After the real shutdown. Once both directions are shut, no thread takes what still comes, and
+/// the peer that sends it must not wait for room. The kernel answers what the peer sends by TCP
+/// instead, with a reset, and not before.
 pub fn has_shut(id: SlotId) {
     let Some(s) = slot(id).filter(|s| s.takes_nothing()) else { return };
     // Pairs with the one in channel::switch: either it finds both flags, or we find the channel.
@@ -505,8 +506,8 @@ pub fn passing(id: SlotId, fd: RawFd) {
     }
 }
 
-/// As [`passing`], of a socket that listens: one that waits for peers by RDMA's manager can be
-/// accepted from by siblings who know which it is, and any other by everybody.
+/// As [`passing`], of a socket that listens. From one that waits for peers by RDMA's manager,
+/// siblings that know which it is can accept; from any other, every process can.
 pub fn passing_listener(id: SlotId, fd: RawFd) {
     if bridge::native_rdma::listens(id) {
         let _ = fds_in_flight::send_off(id, fd);

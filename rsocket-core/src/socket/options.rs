@@ -40,7 +40,7 @@ const INHERITED: [(i32, i32, i32); 6] = [
 pub fn odd_one(fd: RawFd) -> Option<(i32, i32)> {
     let set = INHERITED.iter().find(|(level, name, usual)| {
         let mut bytes = [0; 32];
-        // One that the kernel does not know nobody has set; one that it has no value of is off.
+        // No program has set one that the kernel does not know; one that it has no value of is off.
         let Ok(n) = kernel::option(fd, *level, *name, &mut bytes) else { return false };
         let told = bytes.iter().take(n);
         match usual {

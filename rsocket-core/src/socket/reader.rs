@@ -1,9 +1,9 @@
-//! Whether there is still somebody to read what is sent.
+//! Whether there is still a process to read what is sent.
 //!
 //! A peer that closes says so in the channel. One that is killed, or leaves without closing, says
-//! nothing there: the kernel closes its socket for it, and all that TCP shows is FIN, as of a peer
-//! that sends no more and goes on reading. So a sender looks at TCP now and then, whether it finds
-//! room or waits for some, and after FIN asks the kernel whether anybody holds the other end. Of a
+//! nothing there. The kernel closes its socket for it. All that TCP shows is FIN, as of a peer that
+//! sends no more and goes on reading. So a sender looks at TCP now and then, whether it finds room
+//! or waits for some. After FIN it asks the kernel whether any process holds the other end. Of a
 //! peer beyond a bridge the bridge tells.
 //!
 //! Must not know who sends or waits. Entry points: [`check`], [`heard_fin`], [`recheck_after`].
@@ -32,7 +32,8 @@ const ASK_EVERY: u64 = 100_000_000;
 /// Whether it is time to ask the kernel.
 #[inline]
 pub(super) fn is_due(s: &Slot) -> bool {
-    // Relaxed: a hint; asking once too often costs a system call, and whoever must ask stores 0.
+    // Relaxed: a hint; asking once too often costs a system call, and a thread that needs the
+    // kernel asked stores 0.
     sys::ticks().wrapping_sub(s.reader_asked_at.load(Ordering::Relaxed)) >= ASK_EVERY
 }
 
@@ -70,8 +71,8 @@ pub(super) fn is_full(s: &Slot) -> bool {
     link::ends(s).is_some_and(|ends| !hints::room_waiting(s, &ends))
 }
 
-/// How soon whoever waits for room must look again, since a half-closed peer that dies wakes
-/// nobody.
+/// How soon a thread that waits for room must look again, since a half-closed peer that dies wakes
+/// no thread.
 pub(super) fn recheck_after(s: &Slot) -> Option<Duration> {
     let half_closed = s.has(flag::PEER_FIN) && !s.has(flag::PEER_GONE | flag::BRIDGED);
     (half_closed && s.sends_by(SendMode::Device) && is_full(s)).then_some(LOOK_AGAIN)

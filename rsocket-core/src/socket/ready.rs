@@ -3,7 +3,7 @@
 //!
 //! `look` and `arm` take no lock: they read the hints that the two data paths leave behind
 //! ([`super::hints`]), and the words that the peer writes. A hint that is out of date makes a call
-//! that finds nothing, never a missed event: whoever sleeps arms first and looks again.
+//! that finds nothing, never a missed event. A thread that sleeps arms first and looks again.
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
@@ -112,7 +112,8 @@ fn look_closely(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Look {
         hand_over(id, s, fd, e);
     }
     let (receive_mode, send_mode) = (s.receive_mode(), s.send_mode());
-    // Whoever set the modes gave it the channel before: another thread may have done both since.
+    // The thread that set the modes gave the connection its channel before: another thread may have
+    // done both since.
     let ends = ends.or_else(|| link::ends(s));
     let mut look = Look::default();
     if pending::is_kernels(s) {
@@ -171,7 +172,7 @@ fn decided(id: SlotId, s: &Slot, fd: RawFd, bring: bool) -> Option<Look> {
     if s.has(flag::LOST) { says(all | Events::RDHUP) } else { None }
 }
 
-/// The steps of a handover that are due on this side, and need nobody who sends or receives.
+/// The steps of a handover that are due on this side, and need no call that sends or receives.
 fn hand_over(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     if handover_state::is_asked_back(&ends.outgoing) {
         residual::serve_return(id, s, fd, ends);
@@ -229,11 +230,11 @@ fn before_the_switch(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     look
 }
 
-/// Whether the device takes something, and whether anybody reads it.
+/// Whether the device takes something, and whether any process reads it.
 fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     let mut look = Look::default();
     let room = ends.is_none_or(|e| room_waiting(s, e));
-    // After FIN there may be nobody left to make room.
+    // After FIN there may be no process left to make room.
     let over = || s.has(flag::WRITE_SHUT) || s.has(flag::PEER_FIN) && reader::check(s, fd);
     if room || s.has(flag::PEER_GONE) || over() {
         look.ready |= Events::OUT;
@@ -246,8 +247,8 @@ fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     look
 }
 
-/// What this side's own shutdown says, which nobody need ask the kernel about. (A bridge's end may
-/// still have news.)
+/// What this side's own shutdown says, which no caller need ask the kernel about. (A bridge's end
+/// may still have news.)
 fn shut_here(s: &Slot) -> Events {
     if !s.has(flag::READ_SHUT) || s.has(flag::BRIDGED) {
         Events::empty()
@@ -309,8 +310,8 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, waker: u64, mark: bool) -> Ar
     if interest.contains(Events::OUT) && !ends.outgoing.room_waiters().enlist(word) {
         armed = Armed::Crowded;
     }
-    // Behind the wakers: who takes the device's event away arms again for those whose wakers it
-    // sees.
+    // Behind the wakers: the thread that takes the device's event away arms again for the sleepers
+    // whose wakers it sees.
     let brought = s.has(flag::BRIDGED) && bridge::arm(s);
     // Arming a waker ends with the fence that pairs with the one in wake(): either the peer sees
     // the waker, or we see what it published before it looked.
@@ -350,7 +351,7 @@ pub fn arm_edge(s: &Slot, seen: u64, waker: u64, mark: bool) -> bool {
 }
 
 /// How much of the stream TCP had carried when it went to the device, in the terms of
-/// [`counters::arrived`].
+/// `host::counters::arrived`.
 pub fn switch_offset(s: &Slot) -> u64 {
     link::ends(s).and_then(|ends| handover_state::switch_offset(&ends.incoming)).unwrap_or(0)
 }

@@ -42,7 +42,7 @@ proptest! {
                 taken += u64::from(part);
                 take -= part;
             }
-            // SAFETY: nobody else sends.
+            // SAFETY: no other thread sends.
             let state = *unsafe { s.send.alone() }.view();
             prop_assert_eq!(state.total(), sent);
             let mut at = taken;
@@ -50,7 +50,7 @@ proptest! {
                 let (offset, len) = locate(&state, &ends.outgoing, at, link::beyond(s)).unwrap();
                 let from = ends.outgoing.payload(offset, len as usize).unwrap();
                 for i in 0..u64::from(len) {
-                    // SAFETY: payload() vouches for the bytes, and nobody writes them now.
+                    // SAFETY: payload() vouches for the bytes, and no thread writes them now.
                     prop_assert_eq!(unsafe { from.add(i as usize).read() }, byte(at + i), "at {}", at + i);
                 }
                 at += u64::from(len);

@@ -1,9 +1,9 @@
 //! `SO_RCVLOWAT` across a boundary: what is unread in the channel is too little, and what follows
 //! it comes by TCP; or what comes before it is still there.
 //!
-//! Only the sum of both says whether the socket is readable, and nobody is told when it is enough:
-//! the kernel knows of its own bytes alone. So a look adds up, and whoever waits looks again soon.
-//! Must not know who waits. Entry points: [`is_awaited`], [`is_enough`], [`recheck_after`].
+//! Only the sum of both says whether the socket is readable. No wake tells when it is enough, since
+//! the kernel knows of its own bytes alone. So a look adds up, and a thread that waits looks again
+//! soon. Must not know who waits. Entry points: [`is_awaited`], [`is_enough`], [`recheck_after`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -24,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Whether the sender has gone back to TCP, and the program wants more at once than a byte.
 fn is_divided(s: &Slot, ends: &Ends) -> bool {
-    // Relaxed: as in ready::data_waiting.
+    // Relaxed: a setting of the program; a call that races with it may see either.
     s.low_water.load(Ordering::Relaxed) > 1
         && !s.has(flag::BRIDGED)
         && s.receive_mode() == ReceiveMode::Device
@@ -34,7 +34,7 @@ fn is_divided(s: &Slot, ends: &Ends) -> bool {
 /// Whether the sender has left TCP where the program has unread bytes, and it wants more at once
 /// than a byte.
 fn is_ahead(s: &Slot, ends: &Ends) -> bool {
-    // Relaxed: as in ready::data_waiting.
+    // Relaxed: a setting of the program; a call that races with it may see either.
     s.low_water.load(Ordering::Relaxed) > 1
         && !s.has(flag::BRIDGED)
         && s.receive_mode() == ReceiveMode::Acknowledged
@@ -42,7 +42,8 @@ fn is_ahead(s: &Slot, ends: &Ends) -> bool {
 }
 
 /// Before the switch: whether TCP's bytes and the channel's, which follow them, are together as
-/// many as the program wants at once. Without a descriptor nobody can say, and then they are not.
+/// many as the program wants at once. Without a descriptor this cannot be told, and the answer is
+/// no.
 pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || !is_ahead(s, ends) {
         return false;
@@ -58,8 +59,8 @@ pub(super) fn is_enough(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     here > 0 && here.saturating_add(in_tcp) >= s.low_water.load(Ordering::Relaxed) as usize
 }
 
-/// Whether what is unread in the channel, of which there is some, and in TCP is less than the
-/// program wants at once, and more may come. Without a descriptor nobody can say, and then it is.
+/// The channel has unread bytes: whether these and TCP's are fewer than the program wants at once,
+/// and more may come. Without a descriptor this cannot be told, and the answer is yes.
 pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
     let Some(ends) = ends.filter(|ends| is_divided(s, ends)) else { return false };
     let Some(here) = unread::in_channel_now(s, ends) else { return false };
@@ -74,7 +75,7 @@ pub(super) fn is_awaited(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> bool {
     here.saturating_add(in_tcp) < wanted && kernel::poll_now(fd, Events::RDHUP).is_empty()
 }
 
-/// How soon whoever waits must look again, where nobody will wake.
+/// How soon a thread that waits must look again, where no wake will come.
 pub(super) fn recheck_after(s: &Slot) -> Option<Duration> {
     // Relaxed: as above. First, since most connections want any byte.
     let may_be = s.low_water.load(Ordering::Relaxed) > 1;

@@ -1,7 +1,7 @@
 //! How a receiver follows a sender that has gone back to TCP, without receiving.
 //!
-//! Must not know why the sender went. Entry points: [`follow_back`], for who looks; [`follow`],
-//! under the receive lock.
+//! Must not know why the sender went. Entry points: [`follow_back`], for a thread that looks;
+//! [`follow`], under the receive lock.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -13,9 +13,9 @@ use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{Slot, SlotId};
 use crate::host::kernel;
 
-/// The sender has gone back to TCP: so does the receiver once the channel is empty, before anybody
-/// takes the sender's mark for something to read. One that says so without a switch offset has
-/// never left.
+/// The sender has gone back to TCP. So does the receiver once the channel is empty, before any
+/// thread takes the sender's mark for something to read. A sender that says so without a switch
+/// offset has never left.
 pub(crate) fn follow_back(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     let on_device = || s.receive_mode() == ReceiveMode::Device;
     // The end before the switch offset, which is published first.

@@ -229,7 +229,7 @@ pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
         Left::Nothing if !s.has(flag::STRICT | flag::RSOCKET | flag::BRIDGED) => {
             return detach::refuse(id, s, fd, Reason::MemoryLimit, Scope::Both);
         }
-        // Now, so that whoever looks next sees what is left.
+        // Now, so that the next look at the memory sees what is left.
         Left::Room => ends.outgoing.touch_large(link::beyond(s).class_len(LARGE)),
         Left::Nothing | Left::Unlimited => {}
     }
@@ -249,7 +249,7 @@ fn attempt_locked(
     }
     match s.send_mode() {
         SendMode::Device => {
-            // First: whoever goes back and then closes has said before what was not read.
+            // First: a peer that goes back and then closes has said before what it had not read.
             let gone =
                 s.has(flag::PEER_GONE) || handover_state::receiver_closed(&guard.ends.outgoing);
             if handover_state::is_asked_back(&guard.ends.outgoing) {
@@ -321,7 +321,7 @@ fn before_the_device(s: &Slot, fd: RawFd) -> Result<(), Failure> {
     verdict::strict(s, fd)
 }
 
-/// Fixes the byte at which this direction leaves TCP, once nobody is inside the kernel to send.
+/// Fixes the byte at which this direction leaves TCP, once no thread is inside the kernel to send.
 /// Doubt leaves the direction on TCP for good.
 pub(crate) fn fix_switch_offset(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), Failure> {
     let (s, ends) = (guard.s, guard.ends);
@@ -335,8 +335,8 @@ pub(crate) fn fix_switch_offset(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), 
     match counters::put(fd, s.has(flag::CONNECTING)) {
         Ok(n) => {
             if let Some(mode) = s.send_mode().after(SendEvent::SwitchPublished) {
-                // The switch offset first: whoever finds it without its mode, after our death, sets
-                // the mode (guard::repair_send).
+                // The switch offset first: a thread that finds it without its mode, after our
+                // death, sets the mode (guard::repair_send).
                 handover_state::publish_switch_offset(&ends.outgoing, n);
                 s.set_send_mode(mode);
                 stats::add(Counter::SwitchedSending, 1);
@@ -397,8 +397,9 @@ fn closed(s: &Slot, fd: RawFd) -> Failure {
     pending::take(s, heard)
 }
 
-/// Nobody will read. TCP underneath says what TCP says: the first send is taken and answered by a
-/// reset, the next one fails. What it takes is not carried anywhere, and not counted as if it were.
+/// No process will read. TCP underneath says what TCP says: the first send is taken and answered by
+/// a reset, the next one fails. What it takes is not carried anywhere, and not counted as if it
+/// were.
 #[cold]
 fn to_nobody(s: &Slot, fd: RawFd, from: &mut Cursor<'_>) -> Result<(), Failure> {
     // Acquire inside: pairs with pending::note_reset, before the mark that brought us here.

@@ -20,7 +20,7 @@ use crate::device::shm::channel::receiver::First;
 use crate::device::shm::layout;
 use crate::sys::vectors::Cursor;
 
-/// Of so many messages one is sent the whole way when it is time to ask whether anybody reads
+/// One of so many messages is sent the whole way when it is time to ask whether any process reads
 /// them ([`reader::check`]).
 const CARELESS: u32 = 8;
 
@@ -80,7 +80,7 @@ pub(super) fn send(s: &Slot, from: &[libc::iovec]) -> Option<usize> {
     let len = few(from)?;
     let ends = link::ends_here(s)?;
     let mut guard = SendGuard::take(s, &ends)?;
-    // Asked now that nobody else changes it.
+    // Asked now that no other thread changes it.
     if !as_ordinary_send(&mut guard)?.put_into_channel(from, len) {
         return None;
     }

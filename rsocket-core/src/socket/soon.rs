@@ -1,4 +1,4 @@
-//! How soon a waiter must look again because nobody will wake; and where TCP is excluded, the
+//! How soon a waiter must look again because no wake will come; and where TCP is excluded, the
 //! pairings that it goes on with meanwhile.
 //!
 //! Must not know how it waits. Entry points: [`recheck_after`], [`attaching`].
@@ -20,10 +20,11 @@ pub fn attaching() -> Option<Duration> {
     attaching_beside(None)
 }
 
-/// How soon who polls a pairing's own socket looks again: what that does not say is seldom.
+/// How soon a thread that polls a pairing's own socket looks again: what that does not say is
+/// seldom.
 const WATCHED: Duration = Duration::from_millis(5);
 
-/// The same for who polls [`pairing::awaited`] of this connection.
+/// The same for a thread that polls [`pairing::awaited`] of this connection.
 pub(super) fn attaching_beside(watched: Option<SlotId>) -> Option<Duration> {
     if !policy::strict() {
         return None;
@@ -42,11 +43,11 @@ pub(super) fn attaching_beside(watched: Option<SlotId>) -> Option<Duration> {
     soonest
 }
 
-/// A step that is due is taken by somebody who is taking one now.
+/// A step that is due is taken by a thread that is taking one now.
 const SOONEST_NS: u64 = 20_000;
 
-/// How soon a waiter must look again because nobody will wake: while a strict connection attaches,
-/// and where two carriers have what is waited for.
+/// How soon a waiter must look again because no wake will come. That is so while a strict
+/// connection attaches, and where two carriers have what is waited for.
 #[must_use]
 pub fn recheck_after(_id: SlotId, s: &Slot) -> Option<Duration> {
     if s.has(flag::UNDECIDED) {

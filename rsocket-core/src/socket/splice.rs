@@ -153,9 +153,9 @@ pub fn from_pipe(
     }
 }
 
-/// Of a connection that left TCP and may not use it of its own accord: whether what it sends goes
-/// to the kernel all the same, since it has gone back ([`super::refuse_sending`]), or since nobody
-/// reads any more and TCP is to say so.
+/// Of a connection that left TCP and may not use it of its own accord: whether its sends go to the
+/// kernel all the same. They do since it has gone back ([`super::refuse_sending`]), or since no
+/// process reads any more and TCP is to say so.
 #[must_use]
 pub fn goes_by_kernel(id: SlotId) -> bool {
     let Some(s) = fork_group::slot(id).filter(|s| s.has(flag::STRICT)) else { return false };
@@ -253,7 +253,7 @@ fn message(s: &Slot, pipe: Pipe, length: usize, refusal: &mut Option<Failure>) -
     let Some(mut guard) = SendGuard::take(s, &ends) else { return Step::Ordinary };
     let over = handover_state::is_asked_back(&ends.outgoing)
         || handover_state::receiver_closed(&ends.outgoing);
-    // Asked again, now that nobody else changes it.
+    // Asked again, now that no other thread changes it.
     let step = if over || !sends(s) {
         Step::Ordinary
     } else {

@@ -1,7 +1,8 @@
-//! `SO_TIMESTAMP` and `SO_TIMESTAMPNS`: the kernel notes when bytes arrive, and tells those who
-//! give `recvmsg` room for control messages. Nobody notes that of a channel. Most programs that set
-//! the option never look, so that it alone keeps no connection on TCP; one that gives the room gets
-//! the kernel's word, by TCP from then on. Entry points: [`concerns`], [`changed`], [`wanted`].
+//! `SO_TIMESTAMP` and `SO_TIMESTAMPNS`: the kernel notes when bytes arrive, and tells a caller that
+//! gives `recvmsg` room for control messages. Neither end notes that of a channel. Most programs
+//! that set the option never look, so that it alone keeps no connection on TCP. A program that
+//! gives the room gets the kernel's word, by TCP from then on. Entry points: [`concerns`],
+//! [`changed`], [`wanted`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -1,9 +1,9 @@
 //! How far a receiver is from the switch offset, the byte at which its direction left TCP
 //! (`life-of-a-connection §4`).
 //!
-//! Must not know what is read, or by whom. Entry points: [`bytes_ahead`], for who holds the receive
-//! lock; [`at_the_switch`] and [`all_here`], for who waits; [`pass_the_switch`], where nothing is
-//! left to be read before it.
+//! Must not know what is read, or by whom. Entry points: [`bytes_ahead`], for the holder of the
+//! receive lock; [`at_the_switch`] and [`all_here`], for a thread that waits; [`pass_the_switch`],
+//! where nothing is left to be read before it.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::Ordering;
@@ -18,8 +18,8 @@ use crate::failure::Failure;
 use crate::host::counters;
 use crate::stats::{self, Counter};
 
-/// How many of the first `n` bytes of the stream TCP still has to give; too few while more of them
-/// arrive, but 0 only when all were taken. `None`: more than `n` were taken. Nobody else may be
+/// How many of the first `n` bytes of the stream TCP still has to give. Too few while more of them
+/// arrive, but 0 only when all were taken. `None`: more than `n` were taken. No other thread may be
 /// taking any.
 pub(super) fn bytes_ahead(fd: RawFd, ends: &Ends, n: u64) -> Result<Option<usize>, Failure> {
     let mut taken = counters::taken_at_most(fd);
@@ -53,7 +53,7 @@ pub(super) fn all_here(fd: RawFd, n: u64) -> bool {
 }
 
 /// Before the switch, with bytes in the channel: whether they are next, that is, whether TCP's have
-/// all been read. Without a descriptor the answer is what was found last, and yes if nobody has
+/// all been read. Without a descriptor the answer is what was found last, and yes if no thread has
 /// looked.
 pub(crate) fn at_the_switch(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     let Some(n) = handover_state::switch_offset(&ends.incoming) else { return false };
@@ -72,7 +72,7 @@ pub(crate) fn at_the_switch(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
                 s.set(flag::TCP_AHEAD)
             }
             Ok(Some(1..)) | Err(Failure::Blocked) => {}
-            // Trouble is for whoever reads to find.
+            // Trouble is for the thread that reads to find.
             _ => return true,
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! FIN overtakes what the bridges carry: bytes, their end, and the word by which a sender says
 //! where it has left TCP. A receiver that has acknowledged that its direction may leave TCP
-//! believes FIN only when a bridge has said what it means: a switch offset (then the bytes behind
-//! it come first), an end in the ring or an end mark without a switch offset (then the sender has
-//! never left TCP), or that the connection is lost. Every sender says one of these whatever its
-//! mode ([`crate::bridge::meeting::say_shutdown`], [`crate::channel::switch::stay`], the farewell
-//! of its bridge), and one that ends without a word breaks the pair of the bridges. Must not know
-//! locks or sleeping. Entry points: [`fin_is_the_end`], [`heard`], [`ready`].
+//! believes FIN only when a bridge has said what it means. A switch offset means that the bytes
+//! behind it come first. An end in the ring or an end mark without a switch offset means that the
+//! sender has never left TCP. Or the bridge says that the connection is lost. Every sender says one
+//! of these whatever its mode ([`crate::bridge::meeting::say_shutdown`],
+//! [`crate::channel::switch::stay`], the farewell of its bridge). A sender that ends without a word
+//! breaks the pair of the bridges. Must not know locks or sleeping. Entry points:
+//! [`fin_is_the_end`], [`heard`], [`ready`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -52,8 +53,8 @@ pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
             }
             let fin = kernel.intersects(Events::RDHUP | Events::HUP);
             if fin {
-                // Whoever waits for edges hears it from `ready` when the bridge has said that it is
-                // true.
+                // A thread that waits for edges hears of FIN from `ready` when the bridge has said
+                // that it is true.
                 s.set(flag::PEER_FIN);
             }
             let rest = kernel & (Events::OUT | Events::PRI);
@@ -79,8 +80,8 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
     if fin_is_the_end(s, ends) {
         return Events::IN | Events::RDHUP;
     }
-    // TCP has given all that it will: with the switch offset known it is the channel's turn, which
-    // whoever has the descriptor finds out (`receive::pass_the_switch`).
+    // TCP has given all that it will. With the switch offset known it is the channel's turn, which
+    // a call that has the descriptor finds out (`switch_offset::pass_the_switch`).
     let turn = s.has(flag::FIN_FIRST) && handover_state::switch_offset(&ends.incoming).is_some();
     if turn { Events::IN } else { Events::empty() }
 }

@@ -1,5 +1,5 @@
-//! Urgent data, which only TCP carries: who sends some takes what it sends back there first. So the
-//! kernel knows the urgent byte and its mark; but not what the channel still has before it.
+//! Urgent data, which only TCP carries: a sender of some takes its direction back there first. So
+//! the kernel knows the urgent byte and its mark, but not what the channel still has before it.
 //!
 //! Must not know how a direction goes back. Entry points: [`stands_before_mark`], [`refused`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

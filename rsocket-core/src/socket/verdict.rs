@@ -3,9 +3,9 @@
 //!
 //! A peer that is known, and at work on the pairing, is waited for without a limit. Any other has
 //! the patience of [`policy::STRICT_PATIENCE_NS`], and twice that before it has accepted the
-//! connection, unless nobody but the waiting thread could accept it. What was said once stays,
-//! short of a peer that attaches all the same. Must not know how a pairing goes ([`pairing`]) or
-//! how a thread waits ([`super::wait`]). Entry points: [`strict`], [`ready`].
+//! connection, unless only the waiting thread could accept it. What was said once stays, unless
+//! the peer attaches all the same. Must not know how a pairing goes ([`pairing`]) or how a thread
+//! waits ([`super::wait`]). Entry points: [`strict`], [`ready`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ fn never_attached(s: &Slot) -> bool {
 }
 
 /// A strict connection without a channel: fine while it may still attach, an error once that took
-/// too long and nobody came.
+/// too long and no peer came.
 ///
 /// # Errors
 /// `ETIMEDOUT` when its patience is over, `ECONNREFUSED` when it can never attach.
@@ -65,7 +65,7 @@ fn refusal(s: &Slot, fd: RawFd) -> Failure {
         return Failure::Refused;
     }
     match kernel::ending(fd) {
-        // That the peer has gone is why there was nobody to attach to.
+        // The peer has gone, so there was no peer to attach to.
         kernel::Ending::Fin => Failure::Ended,
         kernel::Ending::Failed(e) => e,
         kernel::Ending::Open | kernel::Ending::Bytes => Failure::Refused,
@@ -80,7 +80,7 @@ fn in_time(s: &Slot, fd: RawFd) -> Result<(), Failure> {
     }
     let before = Waited::from_raw(raw);
     let mut waited = if raw == 0 { Waited { seen: now, ..before } } else { before.at(now) };
-    // Without a descriptor nobody can be asked; whoever has one will.
+    // Without a descriptor this call cannot ask the kernel; a call that has one will.
     if waited.ms > PATIENCE_MS && fd >= 0 {
         let Some(stage) = next(s, fd, waited.stage) else {
             if s.waiting_since.swap(OVERDUE, Ordering::Relaxed) != OVERDUE {
@@ -92,7 +92,7 @@ fn in_time(s: &Slot, fd: RawFd) -> Result<(), Failure> {
         };
         waited = Waited { ms: 0, stage, ..waited };
     }
-    // Who comes second has seen the same, or that it is over.
+    // A thread that comes second has seen the same, or that the wait is over.
     let noted = s
         .waiting_since
         .compare_exchange(raw, waited.to_raw(), Ordering::Relaxed, Ordering::Relaxed)
@@ -110,7 +110,7 @@ enum Peer {
     Unreached,
     /// It waits to be accepted.
     Queued(Tuple),
-    /// Somebody has it, as far as is known.
+    /// A process has it, as far as is known.
     Accepted,
 }
 
@@ -142,7 +142,7 @@ fn next(s: &Slot, fd: RawFd, stage: Stage) -> Option<Stage> {
     }
 }
 
-/// Whether nobody but the calling thread could accept the connection.
+/// Whether only the calling thread could accept the connection.
 fn accepts_itself(tuple: &Tuple) -> bool {
     let mut own = false;
     if !sys::has_threads() {
@@ -162,8 +162,9 @@ fn listens_at(fd: RawFd, port: u16) -> bool {
 }
 
 /// The program has asked how its attempt to connect went, or uses the connection. Before that the
-/// socket is writable when [`tells_connected`] says so, whether or not anybody has accepted it:
-/// only then it may do what makes the peer accept. From here on only what can be sent makes it so.
+/// socket is writable when [`tells_connected`] says so, whether or not the peer has accepted it.
+/// Only then may the program do what makes the peer accept. From here on the socket is writable
+/// only if something can be sent.
 pub(super) fn noticed(s: &Slot, fd: RawFd) {
     if s.has(flag::CONNECT_NEWS) && !s.has(flag::RSOCKET) && Tuple::of(fd).is_some() {
         s.clear(flag::CONNECT_NEWS);
@@ -171,9 +172,9 @@ pub(super) fn noticed(s: &Slot, fd: RawFd) {
     }
 }
 
-/// Whether who has not asked yet is told that TCP has connected: at once, or where TCP is excluded
-/// only if the peer has not attached for a while. Whoever is told before may not send yet, which
-/// TCP never says of a new connection.
+/// Whether a program that has not asked yet is told that TCP has connected. It is told at once, or
+/// where TCP is excluded only if the peer has not attached for a while. A program that is told
+/// before may not send yet, which TCP never says of a new connection.
 pub(super) fn tells_connected(s: &Slot) -> bool {
     !s.has(flag::STRICT)
         || s.has(flag::RSOCKET)
@@ -214,8 +215,8 @@ static HELPED: AtomicU64 = AtomicU64::new(0);
 /// How long it is not called again after that.
 const HELP_EVERY_NS: u64 = 200_000;
 
-/// A call that may not sleep has found nothing: its thread may be the one that has the other end,
-/// too, and asks for nothing else before this call has succeeded.
+/// A call that may not sleep has found nothing. Its thread may also have the other end, and asks
+/// for nothing else before this call has succeeded.
 #[cold]
 pub(super) fn help(s: &Slot) {
     if !s.has(flag::STRICT) || !never_attached(s) {

@@ -32,13 +32,13 @@ use crate::waiting::sleep::nap;
 use crate::waiting::spinning::{Spin, spin, spin_on};
 use crate::{bridge, fork_safe, live_segment, pairing, sys};
 
-/// How long a thread sleeps that nobody will wake, in nanoseconds.
+/// How long a thread sleeps that no other thread will wake, in nanoseconds.
 const CROWDED_NS: u64 = 2_000_000;
 
-/// As long as nobody could wake, since the connection is TCP's, in nanoseconds.
+/// The same while no other thread could wake it, since the connection is TCP's, in nanoseconds.
 const LONELY_NS: u64 = 50_000_000;
 
-/// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
+/// A spin of at most so long delays no time-out noticeably, in nanoseconds.
 pub(super) const SHORT_SPIN_NS: u32 = 50_000;
 
 /// Waits until receiving may bring something. `take` is called before each look at the channel,
@@ -140,7 +140,7 @@ pub(crate) fn writable(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<(
     sleep(call, &Aim { interest: Events::OUT, seen: None, learnt: &s.send_spin }, deadline)
 }
 
-/// The channel, unless its bridge is still connecting: then it has room, and nobody may use it yet.
+/// The channel, unless its bridge is still connecting: no call may use its room yet.
 fn connected(s: &Slot) -> Option<Ends> {
     link::ends(s).filter(|_| !s.has(flag::PENDING))
 }
@@ -165,8 +165,8 @@ fn not_now(s: &Slot) -> Failure {
     Failure::Blocked
 }
 
-/// Whether the last call could sleep, so that this one asks only before it does. Whoever has
-/// changed that since gets his `EAGAIN` a spin later, once.
+/// Whether the last call could sleep, so that this one asks only before it does. A program that has
+/// changed that since gets its `EAGAIN` a spin later, once.
 fn blocked(s: &Slot, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT == 0 && s.option_cache.held(Fact::Blocks)
 }
@@ -206,7 +206,7 @@ struct Plan {
     epoch: u32,
     /// What the look left to the kernel.
     ask: Events,
-    /// The peer sends no more, and nobody may be left to make room.
+    /// The peer sends no more, and perhaps no receiver is left to make room.
     half_closed: bool,
     /// TCP's part of what is waited for says nothing of itself when it grows.
     apart: bool,
@@ -326,7 +326,7 @@ fn sleep(call: &Call<'_>, aim: &Aim<'_>, deadline: &mut CallDeadline) -> Result<
     after_sleep(s, fd, aim.interest, slept.map(|[tcp, ..]| tcp), deadline)
 }
 
-/// Puts a waker where who ends the sleep finds it, and looks once more.
+/// Puts a waker where the thread that ends the sleep finds it, and looks once more.
 fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, waker: WakerRef) -> ready::Armed {
     let s = call.s;
     let armed = match aim.seen {
@@ -337,8 +337,8 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, waker: WakerRef) -> ready::Ar
     };
     match armed {
         ready::Armed::Armed if s.mode_epoch.load(Ordering::Acquire) != epoch => {
-            // What is to be asked of the kernel is out of date, and who changed it may have woken
-            // before we armed.
+            // What is to be asked of the kernel is out of date, and the thread that changed the
+            // mode may have woken before we armed.
             waiters::disarm(s, waker.id());
             ready::Armed::Ready
         }
@@ -346,8 +346,8 @@ fn arm(call: &Call<'_>, aim: &Aim<'_>, epoch: u32, waker: WakerRef) -> ready::Ar
     }
 }
 
-/// Takes a waker out of where [`arm`] has put it. Whoever has taken it out before rings it once,
-/// which the sleep has heard if it `woke`: by its socket, by its eventfd.
+/// Takes a waker out of where [`arm`] has put it. A thread that has taken it out before wakes it
+/// once, which the sleep has heard if it `woke`: by its socket, by its eventfd.
 fn hear(s: &Slot, aim: &Aim<'_>, waker: WakerRef, woke: Option<[bool; 2]>) {
     let places = if aim.interest.contains(Events::OUT) && aim.seen.is_none() { 2 } else { 1 };
     let taken = places - waiters::disarm(s, waker.id()).min(places);
@@ -360,8 +360,8 @@ fn hear(s: &Slot, aim: &Aim<'_>, waker: WakerRef, woke: Option<[bool; 2]>) {
     }
 }
 
-/// How long a thread sleeps on a connection without a channel: one that has just turned out to be
-/// TCP's was waited for here, and may attach before its first byte comes.
+/// How long a thread sleeps on a connection without a channel. A connection that has just turned
+/// out to be TCP's was waited for here, and may attach before its first byte comes.
 fn lonely(s: &Slot) -> Option<u64> {
     if s.has(flag::UNDECIDED) {
         return fork_safe::recheck_after(s).map(|d| d.as_nanos() as u64);
@@ -399,8 +399,8 @@ const ATTACH_LOOK_NS: i64 = 200_000;
 /// has said how it uses its own side.
 ///
 /// # Errors
-/// `ENOTCONN` for one that has ended, `ETIMEDOUT` and `ECONNREFUSED` as [`verdict::strict`],
-/// `EINTR`.
+/// `ENOTCONN` for a connection that has ended, `ETIMEDOUT` and `ECONNREFUSED` as
+/// [`verdict::strict`], `EINTR`.
 pub(crate) fn attached(id: SlotId, s: &Slot, fd: RawFd) -> Result<Ends, Failure> {
     let over = flag::BROKEN
         | flag::LOST

@@ -1,5 +1,5 @@
-//! What those who wait ask of a socket, connection or datagrams: whether it is ready, and to be
-//! woken.
+//! What a thread that waits asks of a socket, connection or datagrams: whether it is ready, and to
+//! be woken.
 //!
 //! A part of the socket layer's face ([`super`]), by number; whose answers they are is
 //! [`super::ready`]'s and [`crate::datagram::ready`]'s to know. Entry points: [`look`], [`arm`],
@@ -67,7 +67,7 @@ pub fn arm(id: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool {
             true
         }
         ready::Armed::Ready => false,
-        // Without a channel nobody could wake: then it is the kernel that will speak, or a
+        // Without a channel no other thread could wake this one: then the kernel will speak, or a
         // time-out.
         ready::Armed::Crowded if !link::has_channel(s) => true,
         ready::Armed::Crowded => {
@@ -139,7 +139,7 @@ pub fn mode_epoch(id: SlotId) -> u32 {
 }
 
 /// How soon a waiter must look again: while a connection that may not use TCP attaches, or because
-/// nobody wakes where a half-closed peer dies.
+/// the death of a half-closed peer wakes no waiter.
 #[must_use]
 pub fn recheck_after(id: SlotId) -> Option<Duration> {
     match door(id) {
@@ -149,13 +149,14 @@ pub fn recheck_after(id: SlotId) -> Option<Duration> {
     }
 }
 
-/// Whether a sibling may take a connection out of TCP, as all calls on it may, without anybody in
-/// this process hearing of it.
+/// Whether a sibling may take a connection out of TCP, as all calls on it may, without any thread
+/// of this process hearing of it.
 #[must_use]
 pub fn may_be_taken(id: SlotId) -> bool {
-    // What may need no question comes first, and none is asked where one could be deadly: there
-    // nothing attaches, and siblings attach nothing that such a process holds. Who holds it comes
-    // before what it is by now: a sibling that holds it no more has done what it did.
+    // What may need no question comes first, and none is asked where one could be deadly. There
+    // nothing attaches, and siblings attach nothing that such a process holds. The holders are
+    // asked for before what the connection is by now: a sibling that holds it no more has done what
+    // it did.
     let asks = fork_group::may_be_shared(id) && !policy::sandboxed();
     let others = slot(id).filter(|_| asks && fork_group::shared(id));
     others.is_some_and(|s| {

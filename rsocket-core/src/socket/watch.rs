@@ -1,8 +1,8 @@
-//! Who wants to see the bytes of the program's calls: the packet tap, and ends on other hosts that
-//! must know a connection by its first bytes.
+//! The watchers that want to see the bytes of the program's calls: the packet tap, and ends on
+//! other hosts that must know a connection by its first bytes.
 //!
 //! Must not know what they do with them. Entry point: [`fingerprint_bytes`], after a call that libc
-//! has done, if somebody watches ([`crate::conn::watchers`]).
+//! has done, if there is a watcher ([`crate::conn::watchers`]).
 
 use crate::attach::reach;
 use crate::conn::fork_group::slot;
@@ -40,7 +40,7 @@ pub fn fingerprint_bytes(id: SlotId, received: bool, list: &[libc::iovec], n: us
     }
 }
 
-/// libc's call has moved bytes over TCP that nobody saw.
+/// libc's call has moved bytes over TCP that the library did not see.
 pub fn forget_fingerprint(id: SlotId, received: bool) {
     if let Some(prefix) = slot(id).and_then(|s| s.fingerprint.get(usize::from(received))) {
         prefix.freeze();

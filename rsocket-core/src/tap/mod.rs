@@ -167,7 +167,7 @@ impl Rest<'_> {
     }
 }
 
-/// The first bytes of a connection: who is at its ends, and the handshake.
+/// The first bytes of a connection: the addresses of its ends, and the handshake.
 fn begin(stream: &Stream, id: SlotId, s: &Slot) {
     let generation = s.generation.load(Ordering::Relaxed);
     if stream.generation.swap(generation, Ordering::Relaxed) == generation {

@@ -77,9 +77,9 @@ pub fn opening() -> Bytes<OPENING> {
 /// A TCP segment that never was.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// Who sends it.
+    /// The address of its sender.
     pub from: SocketAddr,
-    /// Who receives it.
+    /// The address of its receiver.
     pub to: SocketAddr,
     /// Number of its first byte.
     pub sequence: u32,

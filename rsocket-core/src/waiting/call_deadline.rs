@@ -242,7 +242,7 @@ impl CallDeadline {
     }
 }
 
-/// A spin of at most so long delays no time-out by what anybody would notice, in nanoseconds.
+/// A spin of at most so long delays no time-out noticeably, in nanoseconds.
 pub(crate) const SHORT_SPIN_NS: u32 = 50_000;
 
 /// `polling_time`, in nanoseconds.

@@ -2,16 +2,16 @@
 //! kernel leaves that thread asleep and the connection open until its call is over, and so do we.
 //!
 //! The closing thread lends the sleepers a private copy of the descriptor, which counts as the
-//! program's in place of the one that it closes. Whoever of them is the last to finish closes it,
-//! and with it the connection. Every sleeping call is entered here; since a thread may leave its
-//! call by a jump out of a signal handler, or end in it, an entry counts only while the kernel says
-//! that the thread sleeps with the very memory that it said.
+//! program's in place of the one that it closes. The last sleeper to finish closes the copy, and
+//! with it the connection. Every sleeping call is entered here. A thread may leave its call by a
+//! jump out of a signal handler, or end in it. So an entry counts only while the kernel says that
+//! the thread sleeps with the very memory that it said.
 //!
-//! For the same reason what a sleep has borrowed, a waker and a pin, is noted in its entry; a wait
+//! For the same reason what a sleep has borrowed, a waker and a pin, is noted in its entry. A wait
 //! on any number of descriptors has an entry for that alone. Which calls were left is told by where
-//! they stood on their thread's stack: one that lives is above whatever the thread does next.
-//! Whoever gives something back takes it out of the entry first, so a call that was believed to be
-//! over, and is not, does no harm.
+//! they stood on their thread's stack: one that lives is above whatever the thread does next. A
+//! thread that gives something back takes it out of the entry first. So a call that was believed to
+//! be over, and is not, does no harm.
 //!
 //! Must not know what is waited for. Entry points: [`asleep`] and [`Entered::awake`] around a
 //! call's sleeps, [`descriptor`] after each, [`borrow_waker`] and [`pin`] and their opposites in
@@ -74,7 +74,7 @@ static SLEEPERS: [Call; CALLS] = [const {
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// A loan: slot above descriptor. 0 is free.
 static LENT: [AtomicU64; LOANS] = [const { AtomicU64::new(0) }; LOANS];
-/// How many loans there are, for those who look without the lock.
+/// How many loans there are, for threads that look without the lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// What is to be done before a loan is closed, as before the program's own descriptor.
 static CLOSING: Listener<fn(SlotId, RawFd)> = Listener::nobody();
@@ -101,7 +101,7 @@ fn is_of(word: u64, id: SlotId) -> bool {
 
 /// The calls, with what is free between them.
 fn calls() -> &'static [Call] {
-    // Relaxed: whoever has not the lock may miss a call that is just being entered.
+    // Relaxed: a thread that has not the lock may miss a call that is just being entered.
     SLEEPERS.get(..USED.load(Ordering::Relaxed)).unwrap_or(&SLEEPERS)
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct Entered {
 }
 
 impl Entered {
-    /// Its entry, if nobody has believed the call to be over.
+    /// Its entry, unless the call was believed to be over.
     fn call(self) -> Option<&'static Call> {
         let call = SLEEPERS.get(self.place)?;
         let who = call.who.load(Ordering::Relaxed) & !STRUCK;
@@ -235,7 +235,7 @@ fn leave(find: impl FnOnce() -> Option<&'static Call>) -> bool {
         if let Some(waker) = waker::find(call.waker.swap(0, Ordering::Relaxed)) {
             match slot {
                 Some(s) => disarm(s, waker),
-                // Nobody knows any more which ones it waited on.
+                // Which ones it waited on is no longer known.
                 None => fork_group::each_local(|_, s| disarm(s, waker)),
             }
             waker::give_back(waker);
@@ -442,8 +442,8 @@ fn await_sleep(id: SlotId) {
     }
 }
 
-/// Wakes the sleepers for whom something was lent: ppoll(2) looks its numbers up anew whenever it
-/// is woken, and by then this one may be another file's. A ring too many does no harm.
+/// Wakes the sleepers to which something was lent. ppoll(2) looks its numbers up anew whenever it
+/// is woken, and by then this one may be another file's. A wake too many does no harm.
 fn wake(id: SlotId) {
     let me = tid();
     for call in calls().iter().filter(|c| c.shares(id) && c.thread() != me) {

@@ -24,10 +24,10 @@ pub(crate) struct Spin<'a> {
     pub cap: u32,
 }
 
-/// What comes before a sleep: [`spin`], where that is said to a bridge, since meanwhile the
-/// device's events are this thread's; or, where there is one CPU and so nothing changes while we
-/// look, that is given to the device's threads and the peer. Not where the last sleeps were too
-/// long for it: whoever has looked in vain looks again when it has armed its waker.
+/// What comes before a sleep: [`spin`], of which a bridge is told, since meanwhile the device's
+/// events are this thread's. Or, where there is one CPU and so nothing changes while we look, that
+/// is given to the device's threads and the peer. Not where the last sleeps were too long for it: a
+/// thread that has looked in vain looks again when it has armed its waker.
 pub(crate) fn spin_on(
     s: &Slot,
     by: &Spin<'_>,
@@ -47,7 +47,7 @@ pub(crate) fn spin_on(
     }
     let now = sys::ticks();
     if cap > 0 && thread::has_one_cpu_at(now) {
-        // Whoever waits has just looked in vain, and on one CPU nothing has changed since.
+        // The waiter has just looked in vain, and on one CPU nothing has changed since.
         stats::add(Counter::CpuYields, 1);
         let paid = adaptive.give_way(now, cap, probe);
         learnt.store(adaptive.to_raw(), Ordering::Relaxed);

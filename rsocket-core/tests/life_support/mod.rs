@@ -140,7 +140,7 @@ impl World {
         // SAFETY: zeroes are a valid state of plain integers.
         let mut receive: RecvState = unsafe { std::mem::zeroed() };
         receive.classes = halves;
-        // SAFETY: nobody else has the slots yet.
+        // SAFETY: no other thread has the slots yet.
         unsafe { self.to.receive.alone() }.set(receive);
         // SAFETY: as above.
         unsafe { self.from.send.alone() }.set(SendState {

@@ -68,7 +68,7 @@ impl Me<'_> {
             loop {
                 self.step()?;
                 match self.from_kernel(want) {
-                    // A sleep inside the kernel: nobody knows of us but by the counter.
+                    // A sleep inside the kernel: other threads know of us only by the counter.
                     Answer::Nothing => thread::yield_now(),
                     answer => {
                         self.step()?;
@@ -106,7 +106,7 @@ impl Me<'_> {
         Answer::End
     }
 
-    /// The state, for who holds the world's lock.
+    /// The state, for the thread that holds the world's lock.
     fn receiving(&self) -> Held<'static, RecvState> {
         // SAFETY: all in a model keep to the world's lock, which our caller holds.
         unsafe { self.world.to.receive.alone() }

@@ -82,7 +82,7 @@ impl Me<'_> {
         bytes.len()
     }
 
-    /// The state, for who holds the world's lock.
+    /// The state, for the thread that holds the world's lock.
     fn sending(&self) -> Held<'static, SendState> {
         // SAFETY: all in a model keep to the world's lock, which our caller holds.
         unsafe { self.world.from.send.alone() }
@@ -220,7 +220,7 @@ impl Me<'_> {
             let (offset, len) = buffer_classes::locate(&state, &w.ring, at, Beyond::Peer)
                 .expect("the tail is in the channel");
             let base = w.ring.payload(offset, len as usize).expect("in the buffer");
-            // SAFETY: payload() vouches for the bytes, and nobody writes them: the direction has
+            // SAFETY: payload() vouches for the bytes, and no thread writes them: the direction has
             // ended.
             let bytes = unsafe { std::slice::from_raw_parts(base, len as usize) };
             w.tcp(|t| {

@@ -228,7 +228,7 @@ impl Fabric {
         event.is_some()
     }
 
-    /// Forgets the last ends, and destroys those that nobody else has.
+    /// Forgets the last ends, and destroys those that no other owner has.
     pub(crate) fn forget(&mut self) {
         self.live.clear();
     }

@@ -345,7 +345,7 @@ impl Conn {
         SETS.mode_changed(self.slot);
     }
 
-    /// As [`Self::mode`], by another process, and nobody says so here.
+    /// As [`Self::mode`], by another process, which does not say so here.
     pub fn taken(&self, mode: Mode) {
         state(self.slot, |s| (s.mode, s.epoch) = (mode, s.epoch + 1));
     }

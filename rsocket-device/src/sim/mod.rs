@@ -3,7 +3,7 @@
 //!
 //! Knows nothing of protocols. Entry points: [`pair`] to make two ends, [`World::step`] to let the
 //! next thing happen. Nothing happens by itself, the same seed gives the same history, and when
-//! `step` says that nothing is left while somebody still waits, that is a deadlock.
+//! `step` says that nothing is left while an end still waits, that is a deadlock.
 
 use core::cell::RefCell;
 use core::ffi::c_int;

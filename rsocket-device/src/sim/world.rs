@@ -31,7 +31,7 @@ impl Memory {
         match self {
             Self::Own(bytes) => bytes,
             // SAFETY: it stays and may be written until it is withdrawn (World::expose); in a test
-            // nobody else looks meanwhile.
+            // no other code looks meanwhile.
             Self::Exposed(at, len) => unsafe { core::slice::from_raw_parts_mut(*at, *len) },
             Self::Withdrawn => &mut [],
         }
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// The host of `side` is no more, and nobody says so: what the other end has posted, or posts
+    /// The host of `side` is no more, and nothing says so. What the other end has posted, or posts
     /// next, comes back as failed, and that ends the pair there.
     pub fn unplug(&mut self, side: usize) {
         self.end(side).unplugged = true;

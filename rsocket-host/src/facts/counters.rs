@@ -2,9 +2,9 @@
 //! into it at this end, how many were taken out. Exact, because they count what every holder of the
 //! socket did, through hooks or past them (`life-of-a-connection §4`).
 //!
-//! The caller makes sure that nobody is inside the kernel on the direction in question; otherwise
-//! the answer is that of some moment during the call. Must not know devices or messages. Entry
-//! points: [`put`], [`taken`]; [`left_at_the_end`] for a connection that is no more.
+//! The caller makes sure that no thread is inside the kernel on the direction in question.
+//! Otherwise the answer is that of some moment during the call. Must not know devices or messages.
+//! Entry points: [`put`], [`taken`]; [`left_at_the_end`] for a connection that is no more.
 //!
 //! What the kernel counts besides the program's bytes (seen): `tcpi_bytes_acked` has our SYN on the
 //! side that sent one (connecting), and our FIN, so that [`put`] refuses once we have sent FIN;
@@ -177,7 +177,7 @@ pub fn taken_at_most(fd: RawFd) -> Result<u64, Failure> {
 
 /// How many of the first `n` bytes of the stream wait in the queue of a connection that is no more,
 /// of which [`taken`] says `ENOTCONN`. Where some of them never came, it is more than there is.
-/// `None`: more than `n` were taken. Nobody else may be taking any.
+/// `None`: more than `n` were taken. No other thread may be taking any.
 ///
 /// # Errors
 /// Those of the calls that ask.

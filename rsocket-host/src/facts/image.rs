@@ -269,8 +269,8 @@ pub enum Owner {
     /// All that may wait.
     Program,
     /// A library has system calls for a purpose of its own (OpenMP's futexes), and functions that
-    /// make any call that the program asks for, or nobody does. So it waits where the number says
-    /// so, and not where that is given. Rings are asked for by functions that have hooks.
+    /// make any call that the program asks for, if it asks for one. So it waits where the number
+    /// says so, and not where that is given. Rings are asked for by functions that have hooks.
     Library,
 }
 
@@ -421,8 +421,8 @@ fn takes_over(number: u32) -> bool {
     NUMBERS.contains(&number.into())
 }
 
-/// As above; here the instruction is a word that nothing else looks like, and libc has it for
-/// everybody else.
+/// As above; here the instruction is a word that nothing else looks like, and libc has it for all
+/// other code.
 #[cfg(not(target_arch = "x86_64"))]
 fn moves(_: u32) -> bool {
     true

@@ -255,8 +255,8 @@ pub fn shut_both(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_shutdown, fd, libc::SHUT_RDWR) };
 }
 
-/// Takes the socket out of its connection, which is reset: whoever has it, and knows nothing of us,
-/// hears of an error and not of an end.
+/// Takes the socket out of its connection, which is reset. A process that has it, and knows nothing
+/// of us, hears of an error and not of an end.
 pub fn disconnect(fd: RawFd) {
     let none = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     // SAFETY: the kernel reads an address of the size that it is told.

@@ -12,7 +12,7 @@ const PATHS: usize = 24;
 /// Whether an instruction begins at `at`, rather than before it: what most of the paths that lead
 /// there say.
 ///
-/// Nobody says where the first instruction of a piece is, so that paths begin at several places.
+/// Nothing says where the first instruction of a piece is, so that paths begin at several places.
 /// Where none of them holds instructions only, the answer is yes.
 pub(crate) fn begins_at(text: &[u8], at: usize) -> bool {
     let first = at.saturating_sub(BACK);

@@ -2,7 +2,7 @@
 //! this library and of libc.
 //!
 //! The kernel tells by the auxiliary vector, which it wrote when it started the program and which
-//! nobody changes. Must not know what an answer is for. Entry points: [`entry`], [`seed`],
+//! no code changes. Must not know what an answer is for. Entry points: [`entry`], [`seed`],
 //! [`interpreter`], [`own_file`], [`libc_file`], [`is_loaded`].
 
 use core::ffi::{CStr, c_char, c_ulong, c_void};
@@ -53,7 +53,8 @@ pub fn interpreter() -> Option<&'static CStr> {
 #[must_use]
 pub fn own_file() -> Option<&'static CStr> {
     let here: fn() -> Option<&'static CStr> = own_file;
-    // SAFETY: who runs this code has it loaded for good: our libraries are never unloaded.
+    // SAFETY: a process that runs this code has it loaded for good: our libraries are never
+    // unloaded.
     unsafe { file_of(here as *const c_void) }
 }
 

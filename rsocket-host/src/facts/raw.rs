@@ -116,7 +116,7 @@ pub fn peer_pidfd(fd: RawFd) -> Option<OwnedFd> {
     // An option of unix(7) that libc has no name for.
     const SO_PEERPIDFD: i32 = 77;
     let (fd, _) = getsockopt::<i32>(fd, libc::SOL_SOCKET, SO_PEERPIDFD).ok()?;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows of it.
+    // SAFETY: the kernel has just opened it for us, and no other code knows of it.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -7,7 +7,7 @@ pub const ESTABLISHED: u8 = 1;
 pub const FIN_WAIT1: u8 = 4;
 /// It has sent FIN, which is acknowledged; it may still receive.
 pub const FIN_WAIT2: u8 = 5;
-/// Both FINs are through; nobody holds the socket.
+/// Both FINs are through; no process holds the socket.
 pub const TIME_WAIT: u8 = 6;
 /// No connection any more.
 pub const CLOSE: u8 = 7;

@@ -82,8 +82,8 @@ impl Tuple {
         out
     }
 
-    /// A hash of the tuple for tables. FNV-1a: the input is short and not chosen to collide by
-    /// anybody whom a slow table would serve.
+    /// A hash of the tuple for tables. FNV-1a: the input is short, and no party that a slow table
+    /// would serve chooses it to collide.
     #[must_use]
     pub fn name_hash(&self) -> u64 {
         self.to_bytes()

@@ -74,7 +74,7 @@ mod tests {
         while whereabouts(thread) != Some(Whereabouts::Asleep(array)) {
             std::thread::yield_now();
         }
-        // Who asks is in read(2).
+        // The thread that asks is in read(2).
         assert_eq!(whereabouts(tid()), Some(Whereabouts::Elsewhere));
         drop(go);
         sleeper.join().unwrap();

@@ -45,7 +45,7 @@ pub(super) fn copy(fd: BorrowedFd<'_>, now: Rlimit) -> Option<OwnedFd> {
         });
     }
     let found = task.found.load(Ordering::Relaxed);
-    // SAFETY: the kernel has just given the number, and nobody else knows of it.
+    // SAFETY: the kernel has just given the number, and no other owner knows of it.
     (found >= 0).then(|| unsafe { OwnedFd::from_raw_fd(found) })
 }
 
@@ -68,7 +68,7 @@ fn raised(now: Rlimit) -> Option<Rlimit> {
     }
 }
 
-/// Whether this thread is the only one: then nobody sees what it does to the limit.
+/// Whether this thread is the only one: then no other thread sees what it does to the limit.
 fn is_alone() -> bool {
     // As in has_threads(), but the library's own count, too: they are not the thread that may fork.
     rustix::fs::stat(c"/proc/self/task").is_ok_and(|s| s.st_nlink <= 3)
@@ -97,7 +97,7 @@ impl Task {
         if let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(super::borrow(self.fd), self.from) {
             self.found.store(copy.into_raw_fd(), Ordering::Relaxed);
         }
-        // What somebody else has set meanwhile stays.
+        // What another thread or process has set meanwhile stays.
         if let Ok(found) = prlimit(None, Resource::Nofile, before)
             && found != self.raised
         {
@@ -107,7 +107,7 @@ impl Task {
 }
 
 extern "C" fn child(task: *mut c_void) -> c_int {
-    // SAFETY: elsewhere() passes a task that outlives this process, and nobody changes it.
+    // SAFETY: elsewhere() passes a task that outlives this process, and no other thread changes it.
     unsafe { &*task.cast::<Task>() }.run();
     0
 }

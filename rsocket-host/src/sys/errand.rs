@@ -1,7 +1,7 @@
 //! A process that lives for a moment: it shares this one's memory, does one thing that this one
 //! must not do itself, and is gone before the calling thread goes on.
 //!
-//! It tells nobody of its end, and no `wait` of the program's finds it (clone(2), `__WCLONE`). Must
+//! No signal tells of its end, and no `wait` of the program's finds it (clone(2), `__WCLONE`). Must
 //! not know what it is for. Entry points: [`alone`], inside it [`with_signals_blocked`], inside
 //! that [`run`]; [`reap`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -77,9 +77,9 @@ pub(crate) unsafe fn run(
     argument: *mut c_void,
 ) -> Result<c_int, Failure> {
     let top = STACK.0.get().cast::<c_void>().wrapping_byte_add(size_of::<Stack>());
-    // SAFETY: the stack is nobody else's while BUSY is held, and this thread sleeps until the
-    // process has ended (CLONE_VFORK), so that what the argument names lives. No signal reaches the
-    // process.
+    // SAFETY: no other process or thread uses the stack while BUSY is held. This thread sleeps
+    // until the process has ended (CLONE_VFORK), so that what the argument names lives. No signal
+    // reaches the process.
     let pid = unsafe { libc::clone(child, top, sharing | libc::CLONE_VFORK, argument) };
     if pid > 0 { Ok(pid) } else { Err(Failure::last()) }
 }
@@ -107,7 +107,7 @@ pub(crate) unsafe fn run_as_threads(
     c_int::try_from(result).ok().filter(|pid| *pid > 0).ok_or(Failure::from_code(-result as c_int))
 }
 
-/// `struct clone_args`, as it was at first. An exit signal of 0 tells nobody.
+/// `struct clone_args`, as it was at first. With an exit signal of 0 the kernel sends none.
 #[derive(Default)]
 #[repr(C)]
 struct CloneArguments {

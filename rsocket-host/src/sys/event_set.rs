@@ -86,7 +86,7 @@ pub fn new_counter() -> Result<RawFd, Failure> {
     super::make_private(rustix::event::eventfd(0, flags)?)
 }
 
-/// Whoever sleeps for the counter wakes.
+/// A thread that sleeps for the counter wakes.
 pub fn raise(counter: RawFd) {
     let _ = rustix::io::write(borrow(counter), &1_u64.to_ne_bytes());
 }

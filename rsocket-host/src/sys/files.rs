@@ -144,7 +144,7 @@ impl Status {
         self.0.st_uid
     }
 
-    /// Whether it is this user's, and nobody else may do anything with it.
+    /// Whether it is this user's, and no other user may do anything with it.
     #[must_use]
     pub const fn is_private_to(&self, user: u32) -> bool {
         self.0.st_uid == user && self.0.st_mode & 0o077 == 0
@@ -256,7 +256,7 @@ pub fn read_at(file: impl AsFd, at: u64, into: &mut [u8]) -> Result<usize, Failu
     Ok(rustix::io::pread(file, into, at)?)
 }
 
-/// As [`read_at`], into memory that nobody has written to.
+/// As [`read_at`], into memory that was never written to.
 ///
 /// # Errors
 /// As pread(2).
@@ -325,7 +325,7 @@ pub fn make_directory(path: impl Arg) -> Result<(), Failure> {
     Ok(rustix::fs::mkdirat(CWD, path, Mode::RWXU)?)
 }
 
-/// Says who may do what with a file.
+/// Says which users may do what with a file.
 ///
 /// # Errors
 /// As chmod(2).

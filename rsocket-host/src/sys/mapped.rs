@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
-/// Made of atomic integers and nothing else: any bytes are a value, and anybody may write them at
-/// any time.
+/// Made of atomic integers and nothing else: any bytes are a value, and any thread or process may
+/// write them at any time.
 ///
 /// # Safety
 /// That is so, and a page is aligned well enough.
@@ -35,8 +35,8 @@ pub fn zeros<T: Words>() -> Result<&'static T, Errno> {
     unsafe { Ok(&*mmap_anonymous(at, size_of::<T>(), READ_WRITE, flags)?.cast()) }
 }
 
-/// What stands in a file from there on, shared with all who map it. To touch what is beyond the
-/// file's end, or has no room on its disk, is a `SIGBUS`.
+/// What stands in a file from there on, shared with all processes that map it. To touch what is
+/// beyond the file's end, or has no room on its disk, is a `SIGBUS`.
 ///
 /// # Errors
 /// As mmap(2).

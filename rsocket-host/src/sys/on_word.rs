@@ -1,10 +1,10 @@
 //! Sleeps on a word of memory that two processes share: a futex, which needs no descriptor.
 //!
 //! The sleeper has put a value into the word that is not 0 in its low half, and sleeps while it is
-//! there. Who takes it out wakes it. Both are system calls that a sandbox need not allow: the
-//! callers know that. Must not know what the word means. Entry points: [`sleep`], [`wake`]; for
-//! locks [`sleep_at_lock`], [`wake_one`]; for words of one process [`sleep_in_process`],
-//! [`wake_one_in_process`].
+//! there. The thread that takes the value out wakes the sleeper. Both are system calls that a
+//! sandbox need not allow: the callers know that. Must not know what the word means. Entry points:
+//! [`sleep`], [`wake`]; for locks [`sleep_at_lock`], [`wake_one`]; for words of one process
+//! [`sleep_in_process`], [`wake_one_in_process`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -18,7 +18,7 @@ use crate::sys;
 /// How a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The value is not there any more, or somebody said so.
+    /// The value is not there any more, or another thread said so.
     Rung,
     /// The time has passed.
     TimeOut,
@@ -71,11 +71,11 @@ pub fn sleep(word: &AtomicU64, value: u64, ns: u32) -> Result<Woken, Failure> {
     }
 }
 
-/// Wakes whoever sleeps on the word. It keeps `errno`.
+/// Wakes all threads that sleep on the word. It keeps `errno`.
 #[cold]
 pub fn wake<W>(word: &W) {
     let errno = sys::errno();
-    // SAFETY: the kernel looks who sleeps at this address, and reads nothing there.
+    // SAFETY: the kernel looks which threads sleep at this address, and reads nothing there.
     unsafe { libc::syscall(libc::SYS_futex, low_half(word), libc::FUTEX_WAKE, i32::MAX) };
     sys::set_errno(errno);
 }
@@ -92,7 +92,7 @@ pub fn sleep_at_lock(word: &AtomicU32, expected: u32, ns: u32) -> bool {
     !matches!(answer, Ok(()) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN))
 }
 
-/// Wakes one of those who sleep at the lock. It keeps `errno`.
+/// Wakes one of the threads that sleep at the lock. It keeps `errno`.
 pub fn wake_one(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
@@ -108,7 +108,7 @@ pub fn sleep_in_process(word: &AtomicU32, expected: u32, limit: Option<Duration>
     let _ = futex::wait(word, futex::Flags::PRIVATE, expected, limit.as_ref());
 }
 
-/// Wakes one of those who [`sleep_in_process`]. It keeps `errno`.
+/// Wakes one of the threads that [`sleep_in_process`]. It keeps `errno`.
 pub fn wake_one_in_process(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
 }

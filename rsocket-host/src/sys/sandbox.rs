@@ -1,8 +1,8 @@
 //! Whether a hook saw this process enter a sandbox, or prepare for it (`life-of-a-connection §3`).
 //!
-//! Two facts, which every room asks before a system call of its own; who finds out more is
-//! [`crate::facts::filter`]. Makes no system call. Entry points: [`inside`], [`entered`],
-//! [`entering_sandbox`], [`inside_from_now_on`].
+//! Two facts, which every room asks before a system call of its own; [`crate::facts::filter`] finds
+//! out more. Makes no system call. Entry points: [`inside`], [`entered`], [`entering_sandbox`],
+//! [`inside_from_now_on`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, Ordering};

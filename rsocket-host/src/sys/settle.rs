@@ -9,7 +9,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-/// A word of a process in which nobody else runs.
+/// A word of a process in which no other thread runs.
 pub trait Settle {
     /// What it holds.
     type Value;

@@ -34,7 +34,7 @@ pub fn ask<R>(
 ) -> Result<R, Failure> {
     let kernel = netlink::SocketAddrNetlink::new(0, 0);
     rustix::net::sendto(socket, request, SendFlags::NOSIGNAL, &kernel)?;
-    // The kernel has answered before sendto came back. Messages from anybody else are not answers.
+    // The kernel has answered before sendto came back. Messages from other senders are no answers.
     for _ in 0..4 {
         let mut buf = [0u8; ANSWER];
         let (_, len, from) = rustix::net::recvfrom(socket, &mut buf[..], RecvFlags::DONTWAIT)?;

@@ -1,10 +1,10 @@
 //! Large memory of which only what is used is real, also where the program has all of its memory
 //! locked (mlockall(2)): then the kernel would fill every page of a new mapping, and count it.
 //!
-//! A mapping that nobody may touch is not filled. So it is made as such, taken from what is locked,
-//! and opened. Where the limit on locked memory has no room even for that moment, this goes piece
-//! by piece. Must not know what the memory is for. Entry points: [`map`],
-//! [`give_back`].
+//! The kernel does not fill a mapping that no thread may touch. So the mapping is made as such,
+//! taken from what is locked, and opened. Where the limit on locked memory has no room even for
+//! that moment, this goes piece by piece. Must not know what the memory is for. Entry points:
+//! [`map`], [`give_back`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_void;
@@ -46,7 +46,7 @@ pub fn map(
         Err(Errno::AGAIN) => in_pieces(source, size)?,
         other => other?,
     };
-    // SAFETY: the mapping just made, which nobody has seen.
+    // SAFETY: the mapping just made, which no other thread has seen.
     if let Err(e) = unsafe { mprotect(at, size, MprotectFlags::READ | MprotectFlags::WRITE) } {
         unmap(at, size);
         return Err(e);
@@ -55,8 +55,8 @@ pub fn map(
 }
 
 impl Source<'_> {
-    /// A piece that nobody may touch, and that is not locked; at a place of the kernel's choice, or
-    /// at just that one.
+    /// A piece that no thread may touch, and that is not locked; at a place of the kernel's choice,
+    /// or at just that one.
     fn piece(self, at: *mut c_void, offset: usize, size: usize) -> Result<*mut c_void, Errno> {
         let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED_NOREPLACE };
         let flags = self.flags | fixed;
@@ -117,14 +117,15 @@ fn in_pieces(source: Source<'_>, size: usize) -> Result<*mut c_void, Errno> {
 /// Gives back what [`map`] gave.
 ///
 /// # Safety
-/// So many bytes from there on are such a mapping, and nobody uses it any more.
+/// So many bytes from there on are such a mapping, and no thread uses it any more.
 pub unsafe fn give_back(at: NonNull<u8>, size: usize) {
     unmap(at.as_ptr().cast(), size);
 }
 
 fn unmap(at: *mut c_void, size: usize) {
     if size != 0 {
-        // SAFETY: mapped by this module; nobody has seen it, or nobody uses it any more.
+        // SAFETY: mapped by this module; no other thread has seen it, or no thread uses it any
+        // more.
         let _ = unsafe { munmap(at, size) };
     }
 }

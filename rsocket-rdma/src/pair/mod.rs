@@ -12,8 +12,8 @@
 //!   is signalled but the first of two that the device has taken at once (`post` says why).
 //! - *Receives*: a few more than the caller asks for, against senders that are not bound by
 //!   credits.
-//! - *The end*: our posts are carried out first, then the connection manager tells the peer, which
-//!   is told by whoever reads its events ([`RdmaPair::peer_gone`]).
+//! - *The end*: our posts are carried out first, then the connection manager tells the peer. There
+//!   the reader of the manager's events tells the pair ([`RdmaPair::peer_gone`]).
 //!
 //! `post` makes work requests, `report` reads completions. Must not know what the words mean. Entry
 //! point: [`CmId::create_pair`](super::CmId::create_pair). Exactly one thread at a time uses a
@@ -247,8 +247,7 @@ impl RdmaPair {
             (None, None) => core::ptr::null_mut(),
         };
         let depth = c_int::try_from(u32::from(self.send_queue) + receives).unwrap_or(c_int::MAX);
-        // SAFETY: the context and the channel are open; the key is not used as a pointer by
-        // anybody.
+        // SAFETY: the context and the channel are open; no code uses the key as a pointer.
         self.cq = unsafe {
             (f.ibv_create_cq)(device.context, depth, params.key as *mut c_void, channel, 0)
         };
@@ -293,8 +292,8 @@ impl RdmaPair {
     }
 
     /// The key's owner was told that the connection is over ([`Kind::Disconnected`](super::Kind)):
-    /// what had arrived can still be polled, then the end. Wakes whoever sleeps on the pair. Also
-    /// ends a pair at once, without waiting for its posts.
+    /// what had arrived can still be polled, then the end. Wakes the thread that sleeps on the
+    /// pair. Also ends a pair at once, without waiting for its posts.
     pub fn peer_gone(&mut self) {
         if matches!(self.life, Life::Open | Life::Closing) {
             self.life = Life::Broken;
@@ -409,7 +408,7 @@ impl QueuePair for RdmaPair {
 
     fn load(&self, addr: u64, into: &mut [u8]) -> Result<(), MemoryError> {
         let place = self.region(addr, into.len())?;
-        // SAFETY: the place is readable for as many bytes; the slice is nobody else's.
+        // SAFETY: the place is readable for as many bytes; the slice is the caller's alone.
         unsafe { out_of_shared(into.as_mut_ptr(), place, into.len(), CopyHint::Ordinary) };
         Ok(())
     }
@@ -523,8 +522,8 @@ impl QueuePair for RdmaPair {
                 break;
             }
         }
-        // An event that was asked for twice comes once. One that is still to come is found by the
-        // next look.
+        // An event that was asked for twice comes once. The next look finds an event that is still
+        // to come.
         self.asked = 0;
         if self.unacknowledged >= 64 {
             self.acknowledge();
@@ -565,7 +564,8 @@ impl Drop for RdmaPair {
         if !self.qp.is_null() {
             self.disconnect();
             let destroyed = self.id.call(|f, id| {
-                // SAFETY: the identifier is alive and has this queue pair; nobody posts any more.
+                // SAFETY: the identifier is alive and has this queue pair; no thread posts any
+                // more.
                 unsafe { (f.rdma_destroy_qp)(id) };
                 0
             });

@@ -88,7 +88,7 @@ impl RdmaPair {
         if self.send_queue - self.unreported < posts { Err(PostError::Full) } else { Ok(()) }
     }
 
-    /// A piece of the staging ring. Whoever does not post it puts the ring back.
+    /// A piece of the staging ring. A caller that does not post it puts the ring back.
     fn stage(&mut self, len: u32) -> Result<Piece, PostError> {
         let piece = self.staging.find(len).ok_or(PostError::Full)?;
         self.staging.take(piece);

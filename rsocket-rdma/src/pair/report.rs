@@ -40,7 +40,7 @@ impl RdmaPair {
     }
 
     /// Looks at what the device has done, and carries on with closing, without reporting anything.
-    /// For whoever drives a pair whose owner does not poll it any more.
+    /// For a caller that drives a pair whose owner does not poll it any more.
     pub fn advance(&mut self) {
         while self.gather(&mut Out { into: &mut [], count: 0 }) {}
     }

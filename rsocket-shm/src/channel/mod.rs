@@ -1,4 +1,4 @@
-//! The channel of a connection over one channel: messages one way, room for more the other.
+//! The protocol of a connection over one channel: messages one way, room for more the other.
 //!
 //! Knows the protocol's halves ([`rsocket_wire::proto`]) and the memory of one [`direction`]; must
 //! not know sockets, who waits, or why a connection has a channel. Entry points: [`Sender`],

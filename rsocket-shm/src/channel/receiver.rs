@@ -51,7 +51,7 @@ pub enum First {
     Nothing,
 }
 
-/// The receiving end, of whoever holds its state.
+/// The receiving end, of the thread that holds its state.
 pub struct Receiver<'a> {
     state: Held<'a, RecvState>,
     from: &'a Direction,

@@ -30,7 +30,7 @@ pub enum Refused {
     Broken,
 }
 
-/// The sending end, of whoever holds its state.
+/// The sending end, of the thread that holds its state.
 pub struct Sender<'a> {
     state: Held<'a, SendState>,
     to: &'a Direction,

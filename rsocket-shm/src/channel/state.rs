@@ -143,7 +143,7 @@ impl RecvState {
     }
 }
 
-/// Both protocol states of an end of a channel that nobody has used yet.
+/// Both protocol states of an end of a channel that no connection has used yet.
 ///
 /// # Errors
 /// [`Reason::Inconsistent`], never with the classes as they are.

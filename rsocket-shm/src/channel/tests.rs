@@ -37,7 +37,7 @@ impl Ends {
         let mut memory = vec![0_u128; DIRECTION_LEN / 16 + 4096 / 16];
         let at = memory.as_mut_ptr().cast::<u8>();
         let base = NonNull::new(at.wrapping_add(at.align_offset(4096))).unwrap();
-        // SAFETY: page-aligned, long enough, nobody else's, and freed with the ends.
+        // SAFETY: page-aligned, long enough, the ends' alone, and freed with the ends.
         let d = unsafe { Direction::from_base(base) };
         let (recv, send) = fresh(Beyond::Peer).unwrap();
         let (send, recv) = (Own::new(send), Own::new(recv));

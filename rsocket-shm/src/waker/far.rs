@@ -1,11 +1,11 @@
 //! Wakers of other network namespaces.
 //!
-//! The kernel looks for an abstract name where the socket belongs that asks. So a peer hands over a
-//! datagram socket of its own namespace, and its wakers are woken by that. It has no name, and is
-//! connected to nothing; whatever the peer does to it, a ring does not block, and says eight bytes
-//! to whoever has the waker's name there. (A write to an eventfd of a peer's can be made to block,
-//! so that such peers, who may be anybody, are not woken by [`super::front`]'s.) Must not know who
-//! sleeps. Entry points: [`accept`], [`wake`].
+//! The kernel looks for an abstract name in the namespace of the socket that asks. So a peer hands
+//! over a datagram socket of its own namespace, and its wakers are woken by that. It has no name,
+//! and is connected to nothing. Whatever the peer does to it, a ring does not block, and says eight
+//! bytes to the socket that has the waker's name there. (A peer can make a write to its eventfd
+//! block. Such a peer may be any process, so it is not woken by [`super::front`]'s.) Must not know
+//! who sleeps. Entry points: [`accept`], [`wake`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!((wake(waker.id(), there.as_raw_fd()), waker.drain()), (Woke::Yes, true));
         let woke = try_wake(waker.id(), there.as_raw_fd());
         assert_eq!((woke, waker.drain()), (Woke::Yes, true));
-        // Whatever its owner does to it: our own wakers are woken all the same, and nobody waits.
+        // Whatever its owner does to it: our own wakers are woken all the same, and no call blocks.
         rustix::net::shutdown(&there, rustix::net::Shutdown::Both).unwrap();
         assert_eq!(wake(waker.id(), there.as_raw_fd()), Woke::Gone);
         let woke = try_wake(waker.id(), there.as_raw_fd());

@@ -1,14 +1,14 @@
 //! The front waker: one of this process's, to which each peer is handed a shorter way.
 //!
 //! To write to an eventfd costs a fraction of what a datagram costs. So one waker has an eventfd
-//! beside its socket, peers get it with the messages by which two ends meet (`attach::hello` of the
-//! core), and the first epoll set that needs a waker takes this one. Whoever has not got the
+//! beside its socket. Peers get it with the messages by which two ends meet (`attach::hello` of the
+//! core), and the first epoll set that needs a waker takes this one. A process that has not got the
 //! eventfd, or has dropped it (siblings that attached before, the next program after an `exec`),
 //! rings by the socket: the set listens to both.
 //!
-//! Nobody reads the eventfd before a sleep: it stands in the set edge-triggered, where each write
-//! is an edge. Peers are of one user (`attach::trust` of the core): one that fills the counter, or
-//! has writers wait, hurts nobody whom it could not stop by a signal.
+//! No thread reads the eventfd before a sleep: it stands in the set edge-triggered, where each
+//! write is an edge. Peers are of one user (`attach::trust` of the core): a peer that fills the
+//! counter, or has writers wait, hurts no process that it could not stop by a signal.
 //!
 //! Must not know who sleeps. Entry points: [`offered`], [`take`].
 #![forbid(unsafe_code)]

@@ -22,8 +22,8 @@ use rsocket_sync::lock::OwnedLock;
 
 /// Connected sockets, and eventfds that peers have handed over, cached by the id of the waker at
 /// their other end. A shard is chosen by the id, which is random, and changed under its lock. No
-/// lock is held while a way is written to, since whoever is woken may take the processor at once:
-/// its users are counted, and one that has any keeps its descriptor.
+/// lock is held while a way is written to, since the woken thread may take the processor at once.
+/// Instead the users of a way are counted, and a way that has any keeps its descriptor.
 pub(super) struct Ringer {
     pub(super) id: AtomicU64,
     pub(super) fd: AtomicI32,
@@ -71,8 +71,8 @@ pub(super) static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
     })
 }; SHARDS];
 
-/// One bit for each shard that was ever used: nobody else's memory is touched, least of all in the
-/// child of a fork, where that would copy it.
+/// One bit for each shard that was ever used: the memory of the others is not touched, least of all
+/// in the child of a fork, where that would copy it.
 static USED: [AtomicU64; SHARDS / 64] = [const { AtomicU64::new(0) }; SHARDS / 64];
 
 /// Ways that are kept. Relaxed: it orders nothing.
@@ -83,8 +83,8 @@ fn shard(id: u64) -> Option<&'static Shard> {
     // The low bit is always 1: the shard comes from the others.
     let index = (id >> 1) as usize % SHARDS;
     let (word, bit) = (USED.get(index / 64)?, 1 << (index % 64));
-    // Relaxed: whoever forks, and any thread whose lock is to be freed in the child, has set it
-    // before.
+    // Relaxed: the thread that forks, and any thread whose lock is to be freed in the child, has
+    // set the bit before.
     if word.load(Ordering::Relaxed) & bit == 0 {
         word.fetch_or(bit, Ordering::Relaxed);
     }
@@ -111,7 +111,7 @@ pub enum Woke {
     Gone,
     /// This process may not wake it: a sandbox (Landlock) or a security module forbids it.
     Forbidden,
-    /// No descriptor or memory for it. The sleeper keeps sleeping unless somebody tries again.
+    /// No descriptor or memory for it. The sleeper keeps sleeping unless a caller tries again.
     Failed,
 }
 
@@ -200,7 +200,7 @@ pub fn hang_up(id: u64) {
     }
 }
 
-/// For tests: whoever signals that waker meanwhile waits.
+/// For tests: a thread that signals that waker meanwhile waits.
 #[cfg(feature = "testing")]
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 pub fn while_nobody_rings<R>(id: u64, f: impl FnOnce() -> R) -> R {
@@ -233,7 +233,7 @@ fn say_by(shard: &Shard, way: &Ringer, id: u64, say: Say) -> Option<Woke> {
         let same = way.id.load(Ordering::Relaxed) == id && way.fd.load(Ordering::Relaxed) == fd;
         if same && way.is_idle() {
             if closed {
-                // Somebody closed the number behind our back; it may be somebody else's now.
+                // The program closed the number behind our back; it may name another file now.
                 forget(way);
                 sys::forget_private(way.fd.swap(-1, Ordering::Relaxed));
             } else {
@@ -271,8 +271,8 @@ fn is_another(e: Failure) -> bool {
     matches!(e, Failure::BadDescriptor | Failure::NotASocket | Failure::NotConnected)
 }
 
-/// Keeps a way, in this place or in one that is free, or else in the next one's that nobody uses.
-/// Under the lock.
+/// Keeps a way, in this place or in one that is free, or else in that of the next way, if no thread
+/// uses that one. Under the lock.
 fn keep(shard: &Shard, place: Option<&Ringer>, (id, fd): (u64, OwnedFd), event: bool) {
     let hand = shard.hand.load(Ordering::Relaxed);
     let is_free = |way: &&Ringer| way.id.load(Ordering::Relaxed) == 0;
@@ -348,7 +348,7 @@ fn send(socket: BorrowedFd<'_>) -> Result<(), Failure> {
 pub(super) fn send_by(once: impl Fn() -> rustix::io::Result<usize>) -> Result<(), Failure> {
     loop {
         return match once().map_err(Failure::from) {
-            // A full queue: the waker has been woken, and nobody has looked yet.
+            // A full queue: the waker has been woken, and its owner has not looked yet.
             Ok(_) | Err(Failure::Blocked | Failure::NoBuffers) => Ok(()),
             Err(Failure::Interrupted) => continue,
             Err(e) => Err(e),

@@ -97,9 +97,9 @@ impl SendHalf {
     /// The same towards a peer that may have no more receives than it gives credits: the last of
     /// them stay for the words that cost none (`wire-protocol §5.5`).
     ///
-    /// Nobody waits for ever by it: who is blocked has sent at least three quarters of a queue
-    /// beyond what the peer last said that it had read, and the peer says more when it has read
-    /// half a queue beyond that (`wire-protocol §5.6`).
+    /// No sender waits for ever by it. A blocked sender has sent at least three quarters of a queue
+    /// beyond what the peer last said that it had read. The peer says more when it has read half a
+    /// queue beyond that (`wire-protocol §5.6`).
     #[must_use]
     pub const fn sparing(self) -> Self {
         let quarter = self.queue / 4;
@@ -231,7 +231,7 @@ impl SendHalf {
     /// An entry was read, once, from the target table. An entry of length 0 is nothing new and
     /// changes nothing.
     ///
-    /// Whoever owns the table memory puts length 0 into an entry when it hands it over here, or the
+    /// The owner of the table memory puts length 0 into an entry when it hands it over here, or the
     /// same entry would look new again one round later. That cannot collide with the peer's next
     /// write of it: the peer may only write when these bytes have been sent and read.
     ///

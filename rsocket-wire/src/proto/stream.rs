@@ -2,8 +2,8 @@
 //! `§6`).
 //!
 //! Knows what has to be posted and what a completion means; must not know how to post or where
-//! memory is. Entry point: [`Stream`]. Whoever drives it ("the driver") carries words and posts
-//! between it and a device:
+//! memory is. Entry point: [`Stream`]. The code that drives it ("the driver") carries words and
+//! posts between it and a device:
 //!
 //! - each word received goes to [`Stream::on_word`], each post completed to [`Stream::on_sent`] or
 //!   [`Stream::on_failed`], the end of the pair to [`Stream::on_event`] with [`Event::PeerGone`];
@@ -121,7 +121,7 @@ impl Stream {
                 }
                 // A DISCONNECT says all that a waiting SHUTDOWN would have said.
                 self.farewell = word.or(self.farewell);
-                // Nobody is left to hear it. A peer that said SHUTDOWN still listens, even if that
+                // No peer is left to hear it. A peer that said SHUTDOWN still listens, even if that
                 // made us disconnected: without our word it would take our end for a broken one.
                 if matches!(event, Event::GotDisconnect | Event::PeerGone | Event::Failed) {
                     self.farewell = None;
@@ -167,7 +167,7 @@ impl Stream {
     }
 
     /// The peer says more than it has to say (`wire-protocol §5.5`): words that need no credit are
-    /// counted by whoever takes them from the device.
+    /// counted by the driver, which takes them from the device.
     pub fn on_flood(&mut self) {
         self.fail(Violation::Flood);
     }

@@ -1,4 +1,4 @@
-//! `mlockall`: what the program has locked is not to grow by memory of ours that nobody uses.
+//! `mlockall`: what the program has locked is not to grow by memory of ours that is not in use.
 
 use core::ffi::c_int;
 

@@ -5,9 +5,9 @@
 //! libseccomp's do), some of them by `prctl`. By others a program waits past every hook
 //! ([`waits`]). All the rest jump on.
 //!
-//! `syscall` carries everybody's futexes and the calls of sandboxes, with up to seven arguments,
-//! before any constructor and in any state. So it is wrapped by comparisons and jumps: no frame, no
-//! memory but the pointer, no register that could hold an argument.
+//! `syscall` carries the futexes of every caller and the calls of sandboxes, with up to seven
+//! arguments, before any constructor and in any state. So it is wrapped by comparisons and jumps:
+//! no frame, no memory but the pointer, no register that could hold an argument.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -20,7 +20,7 @@ static NEXT: AtomicPtr<()> = AtomicPtr::new(find as *mut ());
 /// Finds the next definition, for good; every later call jumps there.
 extern "C-unwind" fn look_up() -> *const () {
     let found = real::syscall();
-    // Relaxed: everybody stores the same pointer, and it carries no data with it.
+    // Relaxed: every thread stores the same pointer, and it carries no data with it.
     NEXT.store(found.cast_mut(), Ordering::Relaxed);
     found
 }
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn syscall() {
-    // SAFETY: changes nothing but the flags and x16, which belongs to whoever stands between
+    // SAFETY: changes nothing but the flags and x16, which belongs to the code that stands between
     // caller and callee, and leaves by a jump every way.
     core::arch::naked_asm!(
         ".cfi_startproc",

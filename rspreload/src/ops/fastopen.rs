@@ -121,8 +121,8 @@ fn connecting<R: Copy + Default + PartialOrd>(
     r
 }
 
-/// What the kernel says to one who asks for a connection that there is. Of one that was made
-/// without waiting it says so only the second time, and sends the first.
+/// What the kernel says to a call that asks for a connection where there is one already. If that
+/// one was made without waiting, the kernel says so only the second time, and sends the first.
 fn once_more(fd: c_int) -> Result<(), Failure> {
     // SAFETY: nothing is sent, and no address is read.
     let r = unsafe {

@@ -58,8 +58,8 @@ pub(crate) fn refused() -> bool {
 /// liburing's function of that name, wherever the program has it from: it may have been loaded
 /// after us, and only for one of the program's libraries.
 pub(crate) fn liburing(name: &CStr) -> Option<*const ()> {
-    // SAFETY: C strings; RTLD_NOLOAD finds what is loaded already, and never unloads it since
-    // nobody closes the handle.
+    // SAFETY: C strings; RTLD_NOLOAD finds what is loaded already, and never unloads it since the
+    // handle is never closed.
     unsafe {
         let mut found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
         for library in [c"liburing.so.2", c"liburing.so.1"] {

@@ -70,7 +70,7 @@ pub(crate) fn close_by<R: From<c_int>>(fd: c_int, real: impl FnOnce() -> R) -> R
 }
 
 /// Before `fd` is really closed. Its entry goes first: from the moment that the kernel has closed
-/// it, the number may be somebody else's.
+/// it, another thread may get the number.
 pub(crate) fn before_close(fd: c_int) {
     if shadow::entry(fd) == Entry::Foreign {
         return;
@@ -91,8 +91,8 @@ pub(crate) fn close_range_by(
 ) -> c_int {
     let parts =
         flags & CLOSE_RANGE_UNSHARE != 0 && shadow::any() && !sandbox::inside() && shadow::mine();
-    // With no threads but ours there is nobody to part from. Ours must go on with the program's
-    // table, in which what it closes is closed.
+    // With no threads but ours there is no thread to part from. Ours must go on with the program's
+    // table, in which what the program closes is closed.
     let flags = if parts && !sys::has_threads() { flags & !CLOSE_RANGE_UNSHARE } else { flags };
     if flags & CLOSE_RANGE_UNSHARE != 0
         && shadow::any()

@@ -1,5 +1,5 @@
 //! `dlopen` and `dlmopen`: what they bring with `RTLD_DEEPBIND` binds past us, and is mended
-//! afterwards ([`rebind`]). Such libraries also get a `dlsym` of ours, which nobody else sees.
+//! afterwards ([`rebind`]). Such libraries also get a `dlsym` of ours, which no other library sees.
 //!
 //! They go by the place that they are called from: its search path, its namespace. So a hook must
 //! jump there with the caller's return address on the stack; it stands in for the caller only where
@@ -20,7 +20,7 @@ type Open = unsafe extern "C-unwind" fn(*const c_char, c_int) -> *mut c_void;
 type OpenIn = unsafe extern "C-unwind" fn(c_long, *const c_char, c_int) -> *mut c_void;
 
 by_caller! {
-    /// `dlsym` for the libraries that bind past us, and for nobody else: what it finds in libc has
+    /// `dlsym` for the libraries that bind past us, and for no others: what it finds in libc has
     /// its hook.
     dlsym_beside => before_dlsym;
 }

@@ -1,4 +1,4 @@
-//! `mlockall`: what the program has locked is not to grow by memory of ours that nobody uses.
+//! `mlockall`: what the program has locked is not to grow by memory of ours that is not in use.
 //!
 //! Must not know how that is done (`rsocket_host::facts::locking`). Its hook is its entry point.
 

@@ -16,8 +16,8 @@ pub(crate) fn bad_list(message: &msghdr) -> Failure {
     if there { Failure::MessageTooLong } else { Failure::BadAddress }
 }
 
-/// What libc's call has moved in `result` messages: shown to the packet tap; nobody else looks into
-/// so many buffers.
+/// Shows the packet tap what libc's call has moved in `result` messages. No other part of the
+/// library looks into so many buffers.
 ///
 /// # Safety
 /// The kernel has filled the first `result` entries of `list`.

@@ -89,7 +89,7 @@ fn answer(result: Result<(), Failure>) -> c_int {
 unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bool {
     shadow::fresh(fd);
     let Some((slot, peer)) = native::rdma::accepted(fd) else {
-        // SAFETY: the number came from the kernel just now, and nobody else has it.
+        // SAFETY: the number came from the kernel just now, and no other thread has it.
         unsafe { real::close(fd) };
         return false;
     };

@@ -86,8 +86,8 @@ pub(crate) unsafe extern "C-unwind" fn seccomp_by_number(
     unsafe { real::syscall_by_number()(number, operation, flags, arguments) }
 }
 
-/// `syscall(SYS_landlock_restrict_self, ruleset, flags)`. Nobody is killed for a call there; but a
-/// ruleset, which cannot be looked into, may forbid to signal a waker of a process outside, which
+/// `syscall(SYS_landlock_restrict_self, ruleset, flags)`. Landlock kills no process for a call. But
+/// a ruleset, which cannot be looked into, may forbid to signal a waker of a process outside, which
 /// then sleeps for good. Without a ruleset it is only about logs.
 pub(crate) unsafe extern "C-unwind" fn landlock_by_number(
     number: c_long,

@@ -85,7 +85,7 @@ impl Counted {
     }
 }
 
-/// Who does a call on a set of descriptors.
+/// Whether the kernel or this library does a call on a set of descriptors.
 enum Set {
     /// Nothing of ours in it, or only plain TCP.
     Kernel,

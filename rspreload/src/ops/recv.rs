@@ -62,8 +62,8 @@ pub(crate) fn receive(
         return n.cast_signed();
     }
     if flags & OTHER_QUEUES != 0 {
-        // Reads reports, or the urgent byte, which is the kernel's business: whoever sends one has
-        // gone back to TCP before. Not bytes of the stream, and never sleeps.
+        // Reads reports, or the urgent byte, which is the kernel's business: a peer that sends one
+        // has gone back to TCP before. Not bytes of the stream, and never sleeps.
         return real();
     }
     match socket::enter_receive(slot, fd) {

@@ -14,8 +14,8 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
-/// A stream of ours, and what it has replaced; null where there is none. Relaxed: whoever uses a
-/// stream has it from libc's variable, which is as plain as the program's own use of it.
+/// A stream of ours, and what it has replaced; null where there is none. Relaxed: a thread that
+/// uses a stream has it from libc's variable, which is as plain as the program's own use of it.
 pub(crate) struct Replaced {
     pub(crate) by: AtomicPtr<FILE>,
     pub(crate) was: AtomicPtr<FILE>,

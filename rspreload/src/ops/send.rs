@@ -39,8 +39,8 @@ impl How {
     }
 }
 
-/// Who does this call, and [`socket::enter_send`] done if it is the kernel. Calls that the device
-/// cannot do take the connection back to TCP first.
+/// The route that this call takes, with [`socket::enter_send`] done if it is the kernel's. Calls
+/// that the device cannot do take the connection back to TCP first.
 fn enter(slot: SlotId, fd: c_int, how: How) -> Result<Route, Failure> {
     let How { flags, odd } = how;
     if flags & libc::MSG_OOB != 0 {

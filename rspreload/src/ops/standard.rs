@@ -53,7 +53,7 @@ fn replace(fd: c_int) {
     if new.is_null() {
         return;
     }
-    // SAFETY: two streams, of which nobody else has the new one; libc's headers show these fields.
+    // SAFETY: two streams; no other thread has the new one; libc's headers show these fields.
     unsafe {
         let buffering = match (*old.cast::<Shown>()).flags & (UNBUFFERED | BY_LINES) {
             0 => libc::_IOFBF,

@@ -75,7 +75,7 @@ fn all() -> impl Iterator<Item = &'static Stream> {
     core::iter::successors(first, move |s| reference(s.next.load(Relaxed)))
 }
 
-/// One that nobody uses; `None` where there is no memory.
+/// A stream that is not in use; `None` where there is no memory.
 fn take(fd: c_int) -> Option<&'static Stream> {
     // Acquire: pairs with the Release in close(), after which its last user does not touch it.
     if let Some(s) = all().find(|s| s.fd.compare_exchange(FREE, fd, Acquire, Relaxed).is_ok()) {
@@ -93,7 +93,7 @@ fn take(fd: c_int) -> Option<&'static Stream> {
             file: AtomicPtr::new(ptr::null_mut()),
             next: AtomicPtr::new(next),
         };
-        // SAFETY: memory for one, of which nobody else knows.
+        // SAFETY: memory for one, of which no other thread knows.
         unsafe { new.write(fresh) };
         // Release: pairs with the Acquire in all().
         match FIRST.compare_exchange_weak(next, new, Release, Relaxed) {
@@ -118,9 +118,9 @@ pub(crate) unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
         stream.fd.store(FREE, Release);
         return file;
     }
-    // SAFETY: nobody else has it yet; libc's headers show this field.
+    // SAFETY: no other thread has it yet; libc's headers show this field.
     unsafe { (*file.cast::<Shown>()).fileno = fd };
-    // Relaxed: whoever looks for this stream has it from open().
+    // Relaxed: a thread that looks for this stream has it from open().
     stream.file.store(file, Relaxed);
     file
 }

@@ -1,8 +1,8 @@
 //! Waits that are made by number, through libc's `syscall`, and so past the hooks on `poll`,
-//! `select` and `epoll_wait`: such a wait does not end where bytes come by a device, and is told of
+//! `select` and `epoll_wait`. Such a wait does not end where bytes come by a device, and is told of
 //! an epoll set's tokens. The sockets that it names are on TCP from then on; from the first wait
-//! for an epoll set on, the process is. Whoever waits by instructions of its own is found out by
-//! [`rsocket_edge::attach::own_waits`]. Must not know how a connection goes back.
+//! for an epoll set on, the process is. A program that waits by instructions of its own is found
+//! out by [`rsocket_edge::attach::own_waits`]. Must not know how a connection goes back.
 
 use core::ffi::{c_int, c_long, c_void};
 

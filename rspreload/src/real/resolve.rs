@@ -50,7 +50,7 @@ pub(super) fn next(symbol: &Symbol) -> *const () {
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.name.as_ptr()) };
     sys::set_errno(before);
     let found: *const () = if found.is_null() { symbol.absent } else { found.cast() };
-    // Relaxed: the pointer carries no data of ours with it, and everybody stores the same one.
+    // Relaxed: the pointer carries no data of ours with it, and every thread stores the same one.
     symbol.next.store(found.cast_mut(), Ordering::Relaxed);
     found
 }

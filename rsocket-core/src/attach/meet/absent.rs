@@ -60,14 +60,14 @@ pub fn may_come(key: u64, now: u64) -> bool {
     })
 }
 
-/// Somebody was there.
+/// A visitor came for this address.
 pub fn came(key: u64) {
     if let Some(p) = known(key) {
         p.times.store(0, Ordering::Relaxed);
     }
 }
 
-/// Nobody was.
+/// No visitor came.
 pub fn did_not_come(key: u64, now: u64) {
     let Some(p) = place(key) else { return };
     if p.key.swap(key, Ordering::Relaxed) != key {

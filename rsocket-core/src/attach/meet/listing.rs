@@ -1,8 +1,8 @@
 //! Looking through the directory for an offer that may be the other end's.
 //!
-//! Bounded: of so many names, and where there are many, not again at once. Whoever fills the
-//! directory costs its neighbours some system calls, and the chance to meet. Must not know what is
-//! said there. Entry points: [`look`], [`refuse`].
+//! A look is bounded: it goes through so many names, and where there are many, the process does not
+//! look again at once. A process that fills the directory costs its neighbours some system calls,
+//! and the chance to meet. Must not know what is said there. Entry points: [`look`], [`refuse`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -65,9 +65,9 @@ impl PollBackoff {
     }
 }
 
-/// Digests of a name and of the timestamp for which it was the wrong one, and when that was. It is
-/// tried again after a while: whoever is behind it may have been too slow to know. Relaxed: words
-/// that stand for themselves; one that is lost is tried again.
+/// Digests of a name and of the timestamp for which it was the wrong one, and when that was. The
+/// name is tried again after a while: the process behind it may have been too slow to know.
+/// Relaxed: words that stand for themselves; a name whose words are lost is tried again.
 static WRONG: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
 const AGAIN_NS: u64 = 200_000_000;
 
@@ -80,7 +80,8 @@ fn digest(name: &Name, stamp: u32) -> u64 {
 pub struct Looked {
     /// An offer that may be the right one.
     pub offer: Option<Name>,
-    /// Another name of our kind, whichever it is: for who looks whether anybody is behind it.
+    /// Another name of our kind, whichever it is: for a caller that looks whether a process is
+    /// behind it.
     pub other: Option<Name>,
 }
 
@@ -102,9 +103,9 @@ fn is_refused(name: &Name, stamp: u32) -> bool {
 }
 
 /// Looks for the offer of the connection with this timestamp, whose other end, as far as is seen
-/// here, has this port. A name that says the port comes before those that do not, and without
-/// `others` these do not count: whoever calls at a wrong offer uses up proofs of both processes.
-/// Among equals chance decides. `None` where it was looked too much already.
+/// here, has this port. A name that says the port comes before names that do not. Without `others`
+/// the latter do not count: a process that calls at a wrong offer uses up proofs of both processes.
+/// Among equals chance decides. `None` where the process has looked too much already.
 ///
 /// # Errors
 /// The kernel's: the directory is not ours to read, or is no more.
@@ -230,7 +231,7 @@ mod tests {
         let most = 1_000_000_000 / REST_NS * 9 / 8;
         assert!(gone_through(MOST, 500_000) <= first + most);
         assert!(gone_through(MOST, 9_000_000) <= first + most);
-        // Few names are looked at as often as anybody wants.
+        // Few names are looked at as often as the threads want.
         assert!(gone_through(FREE, 500_000) > 64 * 1900 * u64::from(FREE));
     }
 

@@ -1,9 +1,9 @@
 //! What an offer in the directory is called.
 //!
 //! The name says eight bits of the SYN's timestamp, above the six that a hint will tell, so that
-//! few names have to be tried; and the port that the connection was made from, which most address
-//! translation leaves alone. The rest is random: nobody can take a name beforehand, and nothing in
-//! it can be tried out. What it leaves to be guessed, [`SECRET_BITS`] says.
+//! few names have to be tried. It also says the port that the connection was made from, which most
+//! address translation leaves alone. The rest is random: no process can take a name beforehand, and
+//! nothing in it can be tried out. [`SECRET_BITS`] says what the name leaves to be guessed.
 //!
 //! Pure. Entry points: [`Name::new`], [`Name::parse`], [`Name::fits`].
 #![forbid(unsafe_code)]

@@ -1,9 +1,10 @@
-//! Offers in the directory: names that this process has bound there, and how others call at them.
+//! Offers in the directory: names that this process has bound there, and how other processes call
+//! at them.
 //!
-//! A name is its owner's to take away; one of a process that was killed is taken away by whoever
-//! finds nobody behind it. Sockets are made for everybody to call at, whatever the program's umask
-//! says: who may meet is the directory's to say. Must not know what is said there. Entry points:
-//! [`open`], [`withdraw`], [`withdraw_all`]; [`call`], [`reap`].
+//! The owner of a name takes it away. If the owner was killed, a process that finds no process
+//! behind the name takes it away. Every user may call at the sockets, whatever the program's umask
+//! says: the directory decides which processes may meet. Must not know what is said there. Entry
+//! points: [`open`], [`withdraw`], [`withdraw_all`]; [`call`], [`reap`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -27,12 +28,13 @@ use crate::sys::{self, clock, identity, sockets};
 
 /// Offers that a process can have there.
 const MOST: usize = 64;
-/// Those who may have called and not been picked up: the one who is meant, and some strangers.
+/// Processes that may have called and not been picked up: the one that is meant, and some
+/// strangers.
 const QUEUE: i32 = 8;
-/// Everybody may call.
+/// Every user may call.
 const MODE: u32 = 0o666;
 
-/// Their descriptors, each plus one. Relaxed: the words are changed by whoever has the descriptor.
+/// Their descriptors, each plus one. Relaxed: the thread that has a descriptor changes its word.
 static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// Whose they are: a `vfork` child shares our memory, and ends.
@@ -106,7 +108,7 @@ fn link_to<'a>(file: &OwnedFd, buffer: &'a mut [u8; 32]) -> Option<&'a [u8]> {
     buffer.get(..room - left)
 }
 
-/// Lets everybody call at what we have just bound. Where that cannot be said, our own user can.
+/// Lets every user call at what we have just bound. Where that cannot be said, our own user can.
 fn open_to_all(name: &[u8]) -> Result<(), Failure> {
     let file = file(name)?;
     let own = files::status_of(&file).is_ok_and(|s| s.owner() == identity::user());
@@ -140,7 +142,8 @@ fn unlink_bound(socket: &OwnedFd) {
 #[must_use]
 pub fn name_of(fd: RawFd) -> Option<Name> {
     let fd = sys::borrow(fd);
-    // Whoever has called has no name of his own; what the other end has is not to be believed else.
+    // The socket of a process that has called has no name of its own. For any other socket the name
+    // of the other end is not to be believed.
     let named = match sockets::own_unix_name(fd) {
         Some(own) if own.abstract_name().is_none_or(|name| !name.is_empty()) => own,
         _ => sockets::peer_unix_name(fd)?,
@@ -196,7 +199,7 @@ pub fn forked() {
 pub enum Called {
     /// We are waiting to be picked up, with this private descriptor.
     Here(RawFd),
-    /// Nobody is behind the name.
+    /// No process is behind the name.
     Nobody,
     /// It is gone, or too many wait there, or it is nothing to call at.
     NotNow,
@@ -238,7 +241,7 @@ fn call_at(file: &OwnedFd, name: &Name) -> Called {
 
 /// Names younger than this are left: their owner may not listen yet, or is about to take them away.
 const OLD_SECONDS: u64 = 5;
-/// Of names that nobody has called at, only older ones are looked at.
+/// Of names that the process has not called at, only older ones are looked at.
 const FORGOTTEN_SECONDS: u64 = 30;
 
 /// Seconds since the file was made.
@@ -248,8 +251,8 @@ fn age(name: &[u8]) -> Option<u64> {
     (clock::since_epoch() / 1_000_000_000).checked_sub(status.changed())
 }
 
-/// Takes away a name at which nobody was found ([`Called::Nobody`]), if it is old enough; whether
-/// it is.
+/// Takes away a name at which no process was found ([`Called::Nobody`]), if it is old enough;
+/// whether it is.
 pub fn reap(name: &Name) -> bool {
     let text = name.text();
     let is_old = age(&text).is_some_and(|age| age >= OLD_SECONDS);
@@ -259,7 +262,7 @@ pub fn reap(name: &Name) -> bool {
     is_old
 }
 
-/// Takes away a name that has been there for long, if nobody is behind it.
+/// Takes away a name that has been there for long, if no process is behind it.
 pub fn reap_if_forgotten(name: &Name) {
     if age(&name.text()).is_none_or(|age| age < FORGOTTEN_SECONDS) {
         return;

@@ -1,10 +1,11 @@
-//! How two ends find out that both know the same number, and say nothing of it to anybody else.
+//! How two ends find out that both know the same number, and say nothing of it to any other
+//! process.
 //!
-//! A timestamp has 32 bits: whatever is computed from it alone, and said, gives it away to whoever
-//! tries all of them. CPace (a balanced PAKE, here over ristretto255 with SHA-512) has no such
-//! digest: each end sends an element that could be of any number. Who does not know the number has
-//! one guess for each run, and nothing to compute on afterwards. Both tags are over the names of
-//! both ends ([`super::who`]), so that nobody in between can pass them on.
+//! A timestamp has 32 bits: whatever is computed from it alone, and said, gives it away to a
+//! process that tries all of them. CPace (a balanced PAKE, here over ristretto255 with SHA-512) has
+//! no such digest: each end sends an element that could be of any number. A process that does not
+//! know the number has one guess for each run, and nothing to compute on afterwards. Both tags are
+//! over the names of both ends ([`super::who`]), so that a process in between cannot pass them on.
 //!
 //! Needs some kilobytes of stack, and some tenths of a millisecond. Pure; must not know sockets.
 //! Entry points: [`Run::begin`], then [`Run::agree`].
@@ -75,7 +76,8 @@ pub struct Tags {
 }
 
 impl Run {
-    /// Begins one about `number`, at the place with this name, with bits that nobody else knows.
+    /// Begins a run about `number`, at the place with this name, with bits that no other process
+    /// knows.
     #[must_use]
     pub fn begin(number: u32, place: &[u8], random: &[u8; 64]) -> Self {
         let seed = Sha512::new()
@@ -88,8 +90,8 @@ impl Run {
         Self { scalar: scalar.to_bytes(), element: (generator * scalar).compress().to_bytes() }
     }
 
-    /// The tags, given the other end's element and who both are (ours first); `None` where the
-    /// element is none that an end could have sent.
+    /// The tags, given the other end's element and the names of both ends (ours first). `None`
+    /// where the element is none that an end could have sent.
     #[must_use]
     pub fn agree(&self, side: Side, theirs: &Element, who: (&Who, &Who)) -> Option<Tags> {
         let point = CompressedRistretto(*theirs).decompress()?;
@@ -172,7 +174,7 @@ mod tests {
         let differ = |[c, a]: [Tags; 2]| c.ours != a.theirs && a.ours != c.theirs;
         assert!(differ(run([7, 8], HERE, [1, 2], right())), "another number");
         assert!(differ(run([7, 7], [b"here", b"there"], [1, 2], right())), "another place");
-        // Whoever stands in between is seen at both ends.
+        // Both ends see a process that stands in between.
         let bridged = [[who(1), who(3)], [who(2), who(3)]];
         assert!(differ(run([7, 7], HERE, [1, 2], bridged)));
         let other_space = Who::new(2, 2, 2);

@@ -1,10 +1,11 @@
 //! The directory in which ends of different network namespaces meet: `RSOCKET_MEET`, else
 //! [`DEFAULT`] where there is one.
 //!
-//! Who can write there is who may meet. It is opened once in a process, before that may change its
-//! root directory or its user, and stays open. Names in it are reached through that descriptor
-//! where the process sees itself in `/proc`, else by the directory's path. Must not know what the
-//! names mean. Entry points: [`find_out`], then [`is_there`], [`directory`], [`path`].
+//! The processes that can write there are those that may meet. A process opens the directory once,
+//! before it may change its root directory or its user, and keeps it open. It reaches names there
+//! through that descriptor where it sees itself in `/proc`, else by the directory's path. Must not
+//! know what the names mean. Entry points: [`find_out`], then [`is_there`], [`directory`],
+//! [`path`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -43,8 +44,8 @@ pub fn find_out(named: Option<&[u8]>) {
         to.store(*from, Ordering::Relaxed);
     }
     PATH_LEN.store(path.len(), Ordering::Relaxed);
-    // Release: pairs with the acquire in `directory`, so that the path is there. Who comes second
-    // has opened the same.
+    // Release: pairs with the acquire in `directory`, so that the path is there. A thread that
+    // comes second has opened the same directory.
     if DIRECTORY.compare_exchange(-1, private, Ordering::Release, Ordering::Relaxed).is_err() {
         sys::close_private(private);
     }

@@ -1,10 +1,10 @@
 //! Which process is at the other end of a UNIX socket, in words that both of them understand.
 //!
-//! A proof says that somebody knows what only the two ends of a connection know; it does not say
-//! that he is the one who sends it. So each end names itself in it, and the other one asks the
-//! kernel who has made the socket: by the number of its pidfd's inode, which no two processes have
-//! and which is the same for everybody (Linux 6.9), else by its pid, where both are in one pid
-//! namespace.
+//! A proof says that a process knows what only the two ends of a connection know. It does not say
+//! that this process is the sender. So each end names itself in its proof, and the other end asks
+//! the kernel which process has made the socket. The name is the number of the inode of the
+//! process's pidfd, which no two processes share and which every process sees alike (Linux 6.9).
+//! Else the name is the pid, where both ends are in one pid namespace.
 //!
 //! Must not know what is proved. Entry points: [`Who::own`], [`is_behind`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -66,8 +66,8 @@ pub fn inode_of(channel: &Channel) -> u64 {
     raw::peer_pidfd(channel.fd).map_or(0, identity::number)
 }
 
-/// Whether it is `said` who made the socket at the other end of the channel, given who we are. No,
-/// where the kernel does not tell.
+/// Whether the process `said` made the socket at the other end of the channel, given that this
+/// process is `own`. No, where the kernel does not tell.
 #[must_use]
 pub fn is_behind(said: &Who, own: &Who, channel: &Channel) -> bool {
     if own.process != 0 && said.process != 0 {
@@ -121,7 +121,7 @@ mod tests {
     fn a_child_is_another() {
         let own = Who::own();
         let (ours, theirs) = pair();
-        // The socket is its parent's, whoever has it.
+        // The socket is the parent's, whichever process has it.
         let channel = Channel { fd: ours.as_raw_fd() };
         // SAFETY: the child makes system calls only.
         let child = unsafe { libc::fork() };

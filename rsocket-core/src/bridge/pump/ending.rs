@@ -2,8 +2,8 @@
 //! before it is over.
 //!
 //! Must not know how bytes are carried. Entry points: [`Pump::abort`], [`Pump::fin`],
-//! [`Pump::gone`], [`Pump::give_up`], by who knows of an end; [`Pump::finished`], after which
-//! [`Pump::close`] is left.
+//! [`Pump::gone`], [`Pump::give_up`], by what the caller knows of an end; [`Pump::finished`], after
+//! which [`Pump::close`] is left.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::{PeerEnd, Pump};

@@ -58,7 +58,7 @@ impl<Q: QueuePair> Pump<Q> {
     #[inline]
     fn post_bytes(&mut self, len: u32, ramp: &mut Ramp) -> Result<bool, Broken> {
         if !self.stream.state().writable() {
-            // Nobody takes it any more.
+            // No receiver takes it any more.
             self.dropped = true;
             self.port.consumed(len)?;
             return Ok(true);

@@ -1,10 +1,11 @@
 //! What becomes of the service when its process changes its credentials.
 //!
-//! The kernel takes commands to RDMA's manager from those alone whose credentials are the ones with
-//! which the channel was opened: the very same object, which every `setuid`, `setgroups` or
-//! `seteuid` replaces, even by its like. After one of these nothing can be said on the channel any
-//! more, and what comes cannot be heard. A server that accepts, reads who it serves, and becomes
-//! that user does so (sshd). Must not know why anybody listens. Entry point: [`outdated`].
+//! The kernel takes commands to RDMA's manager only from a caller whose credentials are the ones
+//! with which the channel was opened. They must be the very same object, which every `setuid`,
+//! `setgroups` or `seteuid` replaces, even by its like. After one of these nothing can be said on
+//! the channel any more, and what comes cannot be heard. A server that accepts, reads which user it
+//! serves, and becomes that user does so (sshd). Must not know why a process listens. Entry point:
+//! [`outdated`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -39,9 +40,9 @@ impl Service {
         CmId::new(&self.channel, 0).is_err_and(|e| e.failure() == OUTDATED)
     }
 
-    /// Ends all of it while nothing but listeners is at stake, so that the next who needs it begins
-    /// anew. Connections go on without the manager's news for as long as their devices let them;
-    /// false if it goes on so.
+    /// Ends all of it while nothing but listeners is at stake, so that the next caller that needs
+    /// it begins anew. Connections go on without the manager's news for as long as their devices
+    /// let them; false if it goes on so.
     pub(super) fn outdated(&self) -> bool {
         let Some(held) = STARTING.hold() else { return false };
         let current = running().is_some_and(|s| core::ptr::eq(s, self));
@@ -52,7 +53,7 @@ impl Service {
             && table::all().all(|bridge| waits(bridge) == Some(true));
         if over {
             crate::log_info!("begins anew over RDMA: this process has changed its credentials");
-            // From here on nobody comes to this service.
+            // From here on no thread comes to this service.
             RENEWALS.fetch_add(1, Ordering::Relaxed);
             SERVICE.withdraw();
             self.close_channel();

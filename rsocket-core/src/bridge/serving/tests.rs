@@ -28,8 +28,8 @@ fn placed(over: bool) -> &'static Bridge {
     bridge
 }
 
-/// Whoever runs a bridge and finds its end leaves the rest to the service thread, which has to hear
-/// of it.
+/// A thread that runs a bridge and finds its end leaves the rest to the service thread, which has
+/// to hear of it.
 #[test]
 fn the_thread_hears_of_an_end_that_others_find() {
     let service = service();
@@ -63,7 +63,7 @@ fn the_thread_hears_of_an_end_that_others_find() {
 fn a_place_that_is_anothers_by_now_is_left_alone() {
     let (service, bridge) = (service(), placed(true));
     let waker = waker::borrow().unwrap();
-    // Whoever waits for the device alone is woken between the two looks.
+    // The thread that waits for the device alone is woken between the two looks.
     bridge.napper.store(waker.id(), Ordering::Relaxed);
     std::thread::scope(|scope| {
         waker::while_nobody_rings(waker.id(), || {

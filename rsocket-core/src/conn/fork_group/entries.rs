@@ -1,7 +1,7 @@
-//! The entries of the processes of a fork group: who has one, who of them lives, and who else holds
-//! a slot.
+//! The entries of the processes of a fork group: which processes have one, which of those live, and
+//! which other processes hold a slot.
 //!
-//! Must not know how slots are taken back that nobody holds any more ([`super::sweep`]). Entry
+//! Must not know how slots are taken back that no process holds any more ([`super::sweep`]). Entry
 //! points: [`mine`], [`free_one`], [`others_alive`].
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,8 @@ pub(super) fn free_one(group: &ForkGroup, value: u32) -> Option<usize> {
     let first = group.next_entry.load(Ordering::Relaxed) as usize % ON_THE_WAY;
     let found = (first..ON_THE_WAY).chain(0..first).find(|i| {
         group.processes.get(*i).is_some_and(|entry| {
-            // AcqRel: pairs with the releases of whoever frees an entry, and with alive()'s loads.
+            // AcqRel: pairs with the releases of threads that free an entry, and with alive()'s
+            // loads.
             entry.load(Ordering::Relaxed) == 0
                 && entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })
@@ -51,8 +52,8 @@ pub(super) fn forget_bit(group: &ForkGroup, i: usize) {
 /// Whether a process other than this one holds the slot, or a message on its way.
 ///
 /// An owner that hands on to another one (a child, a process that receives the descriptor) sets the
-/// other's bit before it clears its own; so whoever looks at one word after the other may see
-/// neither. But then the words have changed since.
+/// other's bit before it clears its own. So a thread that looks at one word after the other may see
+/// neither bit. But then the words have changed since.
 pub(super) fn others_alive(group: &ForkGroup, s: &Slot) -> bool {
     let mut seen = s.owners.see();
     loop {
@@ -67,8 +68,8 @@ pub(super) fn others_alive(group: &ForkGroup, s: &Slot) -> bool {
     }
 }
 
-/// The same of one moment. Bits of the dead stay until their entries are freed: whoever cleared one
-/// here might clear that of a process to which the entry has been given meanwhile.
+/// The same of one moment. Bits of dead processes stay until their entries are freed. A thread that
+/// cleared one here might clear the bit of a process that has been given the entry meanwhile.
 fn any_alive(group: &ForkGroup, s: &Slot, seen: Seen) -> bool {
     let mine = mine();
     let here = mine == Some(BEYOND) && id_of(group, s).is_some_and(held_here);

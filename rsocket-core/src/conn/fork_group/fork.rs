@@ -22,8 +22,8 @@ pub fn fork_prepare() {
     each_local(|_, s| s.owners.add(child));
 }
 
-/// In the parent after fork: the child's entry is the child's. If fork failed nobody takes it over,
-/// and [`fork_failed`] undoes it.
+/// In the parent after fork: the child's entry is the child's. If fork failed, no process takes the
+/// entry over, and [`fork_failed`] undoes it.
 pub fn fork_parent() {}
 
 /// After a fork that failed.

@@ -1,8 +1,8 @@
 //! What this very process has of the slots of its fork group: how many descriptors, and the number
 //! of one of them.
 //!
-//! Must not know who else holds a slot ([`crate::conn::owners`]). Entry points: [`descriptor`],
-//! [`add_descriptor`], [`held_here`].
+//! Must not know which other processes hold a slot ([`crate::conn::owners`]). Entry points:
+//! [`descriptor`], [`add_descriptor`], [`held_here`].
 
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::os::fd::RawFd;
@@ -15,8 +15,8 @@ use crate::conn::slot::SlotId;
 pub(super) struct Held {
     /// How many descriptors.
     pub(super) count: AtomicU16,
-    /// The number of one of them, plus one; 0 when none is known. Only ever used to go on with a
-    /// pairing that nobody happens to call about.
+    /// The number of one of them, plus one; 0 when none is known. For steps of the
+    /// connection's life that no call of the program is about: those of a pairing above all.
     pub(super) descriptor: AtomicU32,
 }
 

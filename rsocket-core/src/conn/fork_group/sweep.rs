@@ -17,8 +17,8 @@ pub(crate) fn sweep(group: &'static ForkGroup) {
     }
 }
 
-/// Frees the entries of processes that have ended. Their slots come first: one without any bit is
-/// nobody's that could be asked about.
+/// Frees the entries of processes that have ended. Their slots come first: a slot without any bit
+/// has no owner that could be asked about.
 pub(super) fn reap(group: &ForkGroup) {
     let Some(_held) = group.sweeping.hold() else { return };
     let here = mine();
@@ -37,7 +37,7 @@ pub(super) fn reap(group: &ForkGroup) {
     });
     for (i, entry) in group.processes.iter().enumerate() {
         if dead.has(i) {
-            // Release: pairs with free_one(), so that whoever takes it finds no bit of its.
+            // Release: pairs with free_one(), so that a process that takes it finds no bit of it.
             let _ = entry.compare_exchange(ENDED, 0, Ordering::Release, Ordering::Relaxed);
         }
     }
@@ -58,7 +58,8 @@ fn leave_channel(group: &ForkGroup, s: &Slot) {
     let Some(index) = s.arena.load(Ordering::Acquire).checked_sub(1) else { return };
     s.set(flag::CHANNEL_DONE);
     let channel = s.channel.load(Ordering::Relaxed);
-    // Before the channel has one user less: who is killed in between leaves a user too many.
+    // Before the channel has one user less: a process that is killed in between leaves a user too
+    // many.
     s.arena.store(0, Ordering::Release);
     if let Some(record) = group.arenas.get(index as usize) {
         record.leave(channel);
@@ -72,7 +73,7 @@ fn left_by_the_dead(group: &ForkGroup, id: SlotId, s: &Slot) -> bool {
     let born = s.generation.load(Ordering::Acquire);
     let mine = mine();
     // Our own bit is no dead process's: a thread has just taken the slot, or is about to close its
-    // last descriptor. He may have bits of the dead beside his.
+    // last descriptor. The slot may have bits of dead processes beside ours.
     let is_ours = held_here(id) || mine.is_some_and(|mine| mine != BEYOND && s.owners.has(mine));
     let of_the_dead =
         || s.owners.see().entries().any(|entry| mine != Some(entry)) && !others_alive(group, s);

@@ -47,7 +47,7 @@ impl<S: Source> Registry<S> {
         let Change { epfd, op, fd, .. } = change;
         let Some(slot) = find(fd) else {
             if self.housed(fd) {
-                // The number was closed where no hook saw it, and is somebody else's now.
+                // The number was closed where no hook saw it, and stands for another file now.
                 self.member_closing(fd);
             }
             real.change(&change)?;

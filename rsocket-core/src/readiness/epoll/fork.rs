@@ -1,7 +1,8 @@
-//! Sets around a fork. The child has a copy of each mirror; but the kernel's object behind it, and
-//! the waiter slots of the connections, are its parent's as well, who may be asleep on both. So a
-//! copy is *dormant*: it takes note of what becomes of its members and touches nothing that is
-//! shared, until the child uses the set itself ([`Registry::awaken`]). Most never do, and close it.
+//! Sets around a fork. The child has a copy of each mirror. But the kernel's object behind it, and
+//! the waiter slots of the connections, are its parent's as well, which may be asleep on both. So a
+//! copy is *dormant* until the child uses the set itself ([`Registry::awaken`]). A dormant copy
+//! takes note of what becomes of its members and touches nothing that is shared. Most children
+//! never use the set, and close it.
 //!
 //! It must not know what a member reports.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -60,8 +61,8 @@ impl<S: Source> Registry<S> {
             member.armed = Events::empty();
             State::<S>::give_up_place(core::mem::replace(&mut member.place, NOWHERE));
         }
-        // Special as well: nobody marks it while it is dormant, and who polls it has to wake it.
-        // (Relaxed: there is one thread.)
+        // Special as well: no thread marks it while it is dormant, and a thread that polls it has
+        // to wake it. (Relaxed: there is one thread.)
         set.special.store(true, Ordering::Relaxed);
         set.dormant.store(true, Ordering::Relaxed);
     }

@@ -70,22 +70,22 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     Verdict { level, due, progress, out, urgent, asks: look.ask, behind }
 }
 
-/// Whether a member waits for new bytes, not for unread ones: edge triggering, and whoever wants
+/// Whether a member waits for new bytes, not for unread ones: with edge triggering, or if it wants
 /// only the end.
 fn by_edge(member: &Member, wanted: Events) -> bool {
     wanted.intersects(Events::IN | Events::RDHUP)
         && (member.edge_triggered() || !wanted.contains(Events::IN))
 }
 
-/// What has come by the device is news for whoever wants bytes, and the end alone for who wants
-/// that.
+/// What has come by the device is news for a member that wants bytes, and the end alone for a
+/// member that wants that.
 #[inline(always)]
 fn counts_as_news(wanted: Events, progress: Progress) -> bool {
     wanted.contains(Events::IN) || wanted.contains(Events::RDHUP) && progress.is_over()
 }
 
-/// RDHUP, where it says something; an entry that has said it once is not asked for it again
-/// ([`State::set_between`]), so that a caller who waits for OUT alone is not woken by it for ever.
+/// RDHUP, where it says something. An entry that has said it once is not asked for it again
+/// ([`State::set_between`]). So a caller that waits for OUT alone is not woken by it for ever.
 fn end_of(wanted: Events, ask: Events) -> Events {
     if listens_for_end(wanted, ask) { Events::RDHUP } else { Events::empty() }
 }
@@ -100,7 +100,7 @@ impl Member {
     }
 
     /// Remembers what it showed; whether it has to be looked at again. Only what is not settled
-    /// can, and what has no room in a channel that nobody may read any more.
+    /// can, and what has no room in a channel that perhaps no process reads any more.
     #[inline(always)]
     fn take_note(&mut self, verdict: &Verdict) -> bool {
         self.note_end(verdict);
@@ -277,7 +277,7 @@ impl<S: Source> State<S> {
         member.echo = member.returned && !member.known().is_empty();
         member.edge |= !member.returned;
         if member.entry == Entry::Program && member.events & kernel::ONESHOT != 0 {
-            // Whoever got the event owns the socket until it sets the entry again.
+            // The thread that got the event owns the socket until it sets the entry again.
             member.disabled = kernel::disarmed(set, fd);
         }
         if !member.armed.is_empty() {

@@ -11,11 +11,11 @@ use crate::sync::thread;
 use crate::sys::on_word;
 use crate::sys::settle::Settle;
 
-/// Nobody holds it.
+/// No thread holds it.
 const FREE: u32 = 0;
-/// Somebody holds it.
+/// A thread holds it.
 const HELD: u32 = 1;
-/// Somebody holds it, and somebody sleeps for it.
+/// A thread holds it, and another one may sleep for it.
 const AWAITED: u32 = 2;
 /// Looks at a held lock before sleeping: sections are well below a microsecond.
 const LOOKS: u32 = 100;

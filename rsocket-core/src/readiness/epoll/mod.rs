@@ -1,12 +1,13 @@
 //! epoll over sockets of both kinds: a mirror of each of the kernel's epoll objects.
 //!
 //! **Who answers.** A set in which no member was ever on device is the kernel's: its calls go there
-//! untouched, and the mirror, which each set has from its making on, only notes who sleeps on it
-//! and which tracked sockets are in it. When a member's socket goes on device ([`mode_changed`]),
-//! its kernel entry is changed, once while both answer and once more when the device answers alone;
-//! it then only listens for the end of the connection and stays so until close. From then on ADD,
-//! MOD and DEL of that member touch the mirror alone. One waker per set stands for all its members
-//! in the kernel's object, so that nesting, and polling the epoll descriptor, keep working.
+//! untouched. The mirror, which each set has from its making on, then only counts the threads that
+//! sleep on the set and notes its tracked sockets. When a member's socket goes on device
+//! ([`mode_changed`]), its kernel entry is changed: once while both answer, and once more when the
+//! device answers alone. The entry then only listens for the end of the connection and stays so
+//! until close. From then on ADD, MOD and DEL of that member touch the mirror alone. One waker per
+//! set stands for all its members in the kernel's object, so that nesting, and polling the epoll
+//! descriptor, keep working.
 //!
 //! **A wait** looks at what is awake in user space (`wait`), asks the kernel on a time basis and
 //! always before sleeping, and judges every return of the kernel before the program sees it: one
@@ -75,9 +76,9 @@ pub fn is_set(epfd: RawFd) -> bool {
     REGISTRY.is_set(epfd)
 }
 
-/// For whoever is about to poll the descriptor itself: whether the kernel alone cannot answer. If
-/// it can, the descriptor turns readable all the same when that changes during the poll and
-/// something is ready.
+/// For a caller that is about to poll the descriptor itself: whether the kernel alone cannot
+/// answer. If it can, the descriptor turns readable all the same when that changes during the poll
+/// and something is ready.
 #[must_use]
 pub fn polled(epfd: RawFd) -> bool {
     REGISTRY.polled(epfd)
@@ -160,8 +161,8 @@ pub fn dissolve() {
 /// Every connection is going back to TCP, and the program waits past us: as [`dissolve`], and what
 /// it changes from here on is told to the kernel alone.
 pub fn leave_to_kernel() {
-    // Relaxed, here and where it is read: who sees it late goes by a mirror that is dissolved next,
-    // or was empty.
+    // Relaxed, here and where it is read: a thread that sees it late goes by a mirror that is
+    // dissolved next, or was empty.
     KERNELS.store(true, Ordering::Relaxed);
     REGISTRY.dissolve();
 }

@@ -92,9 +92,9 @@ impl<S: Source> Registry<S> {
             self.catch_up(set);
             return;
         }
-        // This thread is inside a set. If it is another one, waiting for this one's lock while its
-        // holder waits for ours would be the end of both: so only if it is free, and else it is
-        // left for whoever holds it to find on the way out.
+        // This thread is inside a set. If that is another set, to wait for this one's lock while
+        // its holder waits for ours would be a deadlock. So the request is met here only if the
+        // lock is free, and else left for the holder to find on its way out.
         if set.state.try_with(|state| self.apply(set, state, what)).is_some() {
             return;
         }
@@ -106,8 +106,8 @@ impl<S: Source> Registry<S> {
                 p.compare_exchange(0, what, Ordering::Relaxed, Ordering::Relaxed).is_ok()
             });
         }
-        // SeqCst: pairs with the release of the lock and the look in `catch_up`. Whoever holds the
-        // lock now looks after it has let go; if nobody does any more, we do it.
+        // SeqCst: pairs with the release of the lock and the look in `catch_up`. The thread that
+        // holds the lock now looks after it has let go; if no thread holds it any more, we do it.
         set.any_later.store(true, Ordering::SeqCst);
         let left = |state: &mut State<S>| {
             for place in &set.later {
@@ -126,7 +126,7 @@ impl<S: Source> Registry<S> {
             at = state.next_of(index);
             let epoch = self.source.mode_epoch(slot);
             if state.get(index).is_some_and(|m| m.entry != Entry::Program && m.epoch == epoch) {
-                // Whoever judged the member has seen it.
+                // The thread that judged the member has seen it.
                 continue;
             }
             self.mark(set, slot);
@@ -197,7 +197,7 @@ impl<S: Source> Registry<S> {
         }
         let Some(member) = state.get(index) else { return };
         let (slot, between) = (member.slot, member.entry == Entry::Between);
-        // Gone to another process, the file may come back under this number, where nobody is
+        // Gone to another process, the file may come back under this number, where no member is
         // registered.
         let left = !member.present && !self.source.settled(slot);
         if (between || left) && !set.dormant.load(Ordering::Relaxed) {
@@ -209,8 +209,8 @@ impl<S: Source> Registry<S> {
         self.left(set, state, fd, slot);
     }
 
-    /// A member has changed. If somebody sleeps on the set it is judged or armed on the spot;
-    /// otherwise the next wait does it.
+    /// A member has changed. If a thread sleeps on the set, the member is judged or armed on the
+    /// spot; otherwise the next wait does it.
     pub(crate) fn nudge(&'static self, set: &Set<S>, state: &mut State<S>, index: u32, now: bool) {
         let Some(member) = state.get(index) else { return };
         if member.entry == Entry::Program {

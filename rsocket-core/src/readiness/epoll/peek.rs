@@ -1,5 +1,5 @@
-//! Looking into a set without waiting on it, for whoever polls its descriptor, or waits on a set
-//! that it is in.
+//! Looking into a set without waiting on it, for a thread that polls its descriptor, or waits on a
+//! set that it is in.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;
@@ -20,7 +20,8 @@ impl<S: Source> Registry<S> {
     }
 
     /// Whether a wait on this set would find something now. If not, everything is armed, so that
-    /// the epoll descriptor turns readable when that changes: for whoever is about to poll it.
+    /// the epoll descriptor turns readable when that changes: for a thread that is about to poll
+    /// it.
     pub fn peek(&'static self, epfd: RawFd) -> bool {
         let Some(set) = self.get(epfd) else { return false };
         // An old ring would keep the epoll descriptor readable. What it was for is found below, and

@@ -33,7 +33,8 @@ pub(crate) struct Set<S: Source> {
     /// Threads in (or about to enter) the kernel on it. One that was cancelled there stays counted,
     /// which costs rings.
     pub(crate) sleepers: AtomicU32,
-    /// There are sets in it. Relaxed: whoever waits has put them in, or was told by whoever did.
+    /// There are sets in it. Relaxed: the thread that waits has put them in, or was told by the
+    /// thread that did.
     pub(crate) nests: AtomicBool,
     /// A member was added since a wait was last seen. Relaxed: a member's next wait tells of it.
     pub(super) unwaited: AtomicBool,
@@ -46,7 +47,7 @@ pub(crate) struct Set<S: Source> {
     pub(super) later: [AtomicU64; LATER],
     pub(super) any_later: AtomicBool,
     pub(super) fork_held: AtomicBool,
-    /// While nobody has it: as [`Lists::free`].
+    /// While the set is free: as [`Lists::free`].
     next_free: AtomicU32,
 }
 
@@ -70,7 +71,7 @@ struct Number<S: Source> {
 /// child of a server that makes a set of its own writes to few pages.
 #[repr(C)]
 pub struct Registry<S: Source> {
-    /// Whom the sets ask about sockets.
+    /// What the sets ask about sockets.
     pub source: S,
     pub(super) lists: Guarded<Lists>,
     /// When all ready bits were last looked at, in ticks, where they are many. Relaxed: a hint.
@@ -139,8 +140,8 @@ impl<S: Source> Registry<S> {
     pub fn polled(&'static self, epfd: RawFd) -> bool {
         let Some(set) = self.get(epfd) else { return false };
         self.saw_wait(set);
-        // Relaxed, here and below: `special` is set under the lock, so whoever does it later finds
-        // the set watched.
+        // Relaxed, here and below: `special` is set under the lock, so a thread that sets it later
+        // finds the set watched.
         if !set.special.load(Ordering::Relaxed) {
             self.enter(set, |state| state.watched = true);
         }
@@ -156,8 +157,8 @@ impl<S: Source> Registry<S> {
     pub fn created(&'static self, epfd: RawFd) {
         // The number may have been closed where no hook saw it.
         self.closed(epfd);
-        // At once, not with the first tracked socket: who sleeps on it by then must have been
-        // counted.
+        // At once, not with the first tracked socket: a thread that sleeps on it by then must have
+        // been counted.
         let _ = self.make(epfd);
     }
 
@@ -268,7 +269,7 @@ impl<S: Source> Registry<S> {
         true
     }
 
-    /// A member came: notes where it lives, for those who know only the socket. Before a look at
+    /// A member came: notes where it lives, for callers that know only the socket. Before a look at
     /// the socket's mode.
     pub(crate) fn joined(&self, set: &Set<S>, fd: RawFd, slot: SlotId) {
         note(self.home_of_fd(fd), set.id);
@@ -364,8 +365,8 @@ impl<S: Source> Registry<S> {
         meant: impl FnOnce(u64, Events) -> bool,
     ) {
         let wake = self.enter(set, |state| {
-            // A bit says that an armed word was taken. Where this process has armed none it was a
-            // sibling's, who finds the bit where it is.
+            // A bit says that an armed word was taken. Where this process has armed none, the word
+            // was a sibling's, and the sibling finds the bit where it is.
             let armed = state.armed(slot);
             let waker =
                 state.waker_id().filter(|waker| !armed.is_empty() && meant(*waker, armed))?;

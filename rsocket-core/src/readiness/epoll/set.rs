@@ -206,7 +206,7 @@ pub(crate) struct State<S: Source> {
     /// before the member is judged: otherwise its edge would be told by the member and then by the
     /// entry. Or the program has added something that the kernel answers for, or asked anew for it.
     pub(crate) entry_news: bool,
-    /// Somebody polls the epoll descriptor itself, or has put it into another set.
+    /// The program polls the epoll descriptor itself, or has put it into another set.
     pub(crate) watched: bool,
     /// Sets that were put into this one.
     pub(crate) nested: Vec<RawFd>,

@@ -20,7 +20,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 impl<S: Source> Registry<S> {
     /// There may be siblings that hold members of this set, from now on. Relaxed, here and below:
-    /// whoever waits has added the member himself, or forked, or was told by whoever did.
+    /// the thread that waits has added the member itself, or forked, or was told by the thread that
+    /// did.
     pub(super) fn related(&self, set: &Set<S>) {
         set.related.store(true, Ordering::Relaxed);
         set.looked_at.store(0, Ordering::Relaxed);

@@ -111,9 +111,9 @@ impl<S: Source> Registry<S> {
     ) -> Result<usize, Failure> {
         let mut deadline = Deadline::after(timeout);
         deadline.begin();
-        // SeqCst, here and below: whoever makes the set special stores that and then reads this
-        // count. If it found nobody, nothing is armed, and this thread must not sleep before it has
-        // looked.
+        // SeqCst, here and below: the thread that makes the set special stores that and then reads
+        // this count. If it found no sleeper, nothing is armed, and this thread must not sleep
+        // before it has looked.
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         if set.special.load(Ordering::SeqCst) {
             set.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -276,7 +276,8 @@ impl<S: Source> Registry<S> {
             Err(e) => return Some(Err(e)),
         };
         if woke {
-            // The waker was the word for whoever sleeps on this set; now it is ours to pass on.
+            // The waker was the word for the threads that sleep on this set; now it is ours to pass
+            // on.
             self.collect(set);
             if n == 0 {
                 return Some(Ok(
@@ -293,8 +294,8 @@ impl<S: Source> Registry<S> {
         // With no set's lock held: it goes on with pairings of all sets.
         let attaching = self.source.attaching();
         self.enter(set, |state| {
-            // SeqCst, and before the lists are looked at: whoever adds to them later, under this
-            // lock, sees the count and wakes.
+            // SeqCst, and before the lists are looked at: a thread that adds to them later, under
+            // this lock, sees the count and wakes.
             set.sleepers.fetch_add(1, Ordering::SeqCst);
             if state.waker.is_none() {
                 state.need_waker(&self.source);
@@ -366,8 +367,8 @@ impl<S: Source> Registry<S> {
         n
     }
 
-    /// Passes on what this thread leaves behind: to other sleepers, and to whoever polls the set
-    /// itself.
+    /// Passes on what this thread leaves behind: to other sleepers, and to threads that poll the
+    /// set itself.
     fn pass_on(&self, set: &Set<S>, state: &mut State<S>) {
         let mut wake = state.early && set.sleepers.load(Ordering::SeqCst) > 0;
         state.early = false;

@@ -68,7 +68,7 @@ fn a_wait_on_several_that_was_left_keeps_no_waker() {
         assert!(noted(next) && entered() == 1, "the one that was left is over");
         give_back_waker_of_wait(next);
         assert!(!noted(next) && entered() == 0);
-        // One whose entry somebody believed to be over gives nothing back that it has not.
+        // A wait that was believed to be over gives nothing back that it has not.
         let below = waker_of_wait(2000).unwrap();
         let above = waker_of_wait(1000).unwrap();
         assert_eq!(entered(), 2);
@@ -90,7 +90,7 @@ fn pins_are_taken_away_once() {
     assert_eq!(pins(), 1);
     clear_away(usize::MAX);
     assert_eq!(pins(), 0);
-    // A call that was believed to be over, and one that nobody knows.
+    // A call that was believed to be over, and one that has no entry.
     unpin(left, s);
     assert_eq!(pins(), 0);
     pin(None, s, 8);

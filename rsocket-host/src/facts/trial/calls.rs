@@ -33,7 +33,7 @@ pub(super) enum Need {
 }
 use Need::{Must, OtherWay, Tolerant};
 
-/// How an end finds out who has the other one: each is a bit.
+/// How an end finds out which process has the other one: each is a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Way {
@@ -322,7 +322,7 @@ pub(super) const CALLS: &[Call] = &[
     ),
     // As where a descriptor is moved above the limit; a flag too many.
     call("clone", libc::SYS_clone, [CLONED], Error(EINVAL), Tolerant),
-    // Who and whether.
+    // Identities, and whether a process exists.
     fine("getpid", libc::SYS_getpid, []),
     fine("gettid", libc::SYS_gettid, []),
     fine("getuid", libc::SYS_getuid, []),

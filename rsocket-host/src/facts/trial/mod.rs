@@ -69,7 +69,7 @@ static VERDICT: AtomicU64 = AtomicU64::new(0);
 const PASSED: u64 = 1 << 32;
 /// [`obstacle`] plus one.
 const FORBIDDEN: u64 = 2 << 32;
-/// A filter has come that nobody saw: what showed that processes may be made is from before it.
+/// A filter has come that no hook saw: what showed that processes may be made is from before it.
 const LATE: u64 = 3 << 32;
 const KIND: u64 = 0xff << 32;
 
@@ -169,7 +169,7 @@ pub fn name(obstacle: u8) -> &'static str {
     CALLS.get(at).map(|call| call.name).or_else(other).unwrap_or("?")
 }
 
-/// Whether the filter kills for a netlink socket: then nobody asks for one.
+/// Whether the filter kills for a netlink socket: then no code of the library asks for one.
 #[must_use]
 pub fn netlink_kills() -> bool {
     DEADLY.load(Ordering::Relaxed) & Way::Netlink as u8 != 0
