@@ -1,6 +1,7 @@
-//! How librsocket.so is linked: with a name of its own, for programs that are linked with it; never
-//! to be unloaded, since the steps around `fork` point into it; and with what a byte passes side by
-//! side.
+//! How librsocket.so is linked:
+//! - with a name of its own, for programs that are linked with it;
+//! - never to be unloaded, since the steps around `fork` point into it;
+//! - with what a byte passes side by side.
 
 fn main() {
     // Asked when it runs: one that was built for another checkout may serve this one, too.

@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# What the scripts share: packages, ports, processes, temporary directories, the library's statistics.
+# What the scripts share: packages, ports, processes, temporary directories, the library's
+# statistics.
 #
 # Source it: `. "$(dirname "$0")/lib.sh"`. It works on a fresh Debian 12 that has Rust, git and apt,
 # as root or with sudo. Processes are ended by the id that we were given when we started them, never
-# by name: a test machine may run the same programs for other reasons.
+# by name. A test machine may run the same programs for other reasons.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export ROOT
@@ -22,7 +23,8 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
-# need PROGRAM=PACKAGE... : installs the packages whose program is missing. `need gcc` means gcc=gcc.
+# need PROGRAM=PACKAGE... : installs the packages whose program is missing. `need gcc` means
+# gcc=gcc.
 need() {
   local spec prog pkg missing=()
   for spec in "$@"; do
@@ -43,8 +45,9 @@ apt_install() {
   (one_apt && apt_install_now "$@") || exit 1
 }
 
-# One of our scripts at a time. apt would wait for its lock too, but not with an update, which removes what another apt is about to
-# install where its configuration says that packages are not kept; nor with the file that keeps services from starting.
+# One of our scripts at a time. apt would wait for its lock too, but not with an update. An update
+# removes what another apt is about to install, where its configuration says that packages are not
+# kept. Nor would apt wait with the file that keeps services from starting.
 one_apt() {
   exec 9>>"${TMPDIR:-/tmp}/rsocket-apt.$(id -u)" && flock 9
 }
@@ -57,7 +60,8 @@ apt_install_now() {
   local log policy=/usr/sbin/policy-rc.d made=0 rc=0
   local install=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q --no-install-recommends "$@")
   log=$(mktemp)
-  # The packages' own services must not start: the tests start what they need. Debian asks this file.
+  # The packages' own services must not start: the tests start what they need. Debian asks this
+  # file.
   if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod 755 $policy && made=1
   fi
@@ -76,8 +80,9 @@ need_cc() {
   [ -e /usr/include/stdio.h ] || apt_install libc6-dev
 }
 
-# What cargo needs to build the library: beside the compiler the headers of rdma-core, and the libclang that reads them
-# (crate rdma-sys, which fails with libclang 16 and newer). None of it is needed to run the library.
+# What cargo needs to build the library, beside the compiler: the headers of rdma-core, and the
+# libclang that reads them. (Crate rdma-sys does; it fails with libclang 16 and newer.) None of it
+# is needed to run the library.
 need_build() {
   local missing=() clang
   need_cc
@@ -104,7 +109,8 @@ find_libclang() {
   done
 }
 
-# venv PACKAGE... : Python's, in an environment of their own that is kept. Its interpreter is $VENV/bin/python.
+# venv PACKAGE... : Python's, in an environment of their own that is kept. Its interpreter is
+# $VENV/bin/python.
 VENV=$TARGET/field
 venv() {
   if [ ! -x "$VENV/bin/pip" ]; then
@@ -126,7 +132,8 @@ RS_TMP=()
 RS_PIDS=()
 declare -gA RS_BORN=()
 
-# tmpdir VAR : a new directory, removed at exit. Others may write into it (servers change their user).
+# tmpdir VAR : a new directory, removed at exit. Others may write into it (servers change their
+# user).
 tmpdir() {
   local d
   d=$(mktemp -d "${TMPDIR:-/tmp}/rsocket-test.XXXXXX") || die "no temporary directory"
@@ -135,7 +142,8 @@ tmpdir() {
   printf -v "$1" '%s' "$d"
 }
 
-# born VAR PID : when it began, in ticks since the boot (proc(5), stat, field 22); empty if it is gone.
+# born VAR PID : when it began, in ticks since the boot (proc(5), stat, field 22); empty if it is
+# gone.
 born() {
   local stat=
   { read -r stat <"/proc/$2/stat"; } 2>/dev/null
@@ -144,7 +152,7 @@ born() {
 }
 
 # watch PID : it is ended at exit. The kernel gives numbers again, within a minute where tests make
-# hundreds of processes a second, so a process is known by its number and its birth.
+# hundreds of processes a second. So a process is known by its number and its birth.
 watch() {
   local at
   born at "$1"
@@ -228,7 +236,8 @@ trap 'exit 143' TERM
 
 # ---------------------------------------------------------------- ports
 
-# free_port VAR : a TCP port that nobody listens on, below the range that the kernel hands out itself.
+# free_port VAR : a TCP port on which no process listens, below the range that the kernel hands out
+# itself.
 free_port() {
   local p i low
   low=$(cut -f1 /proc/sys/net/ipv4/ip_local_port_range 2>/dev/null || echo 32768)
@@ -250,7 +259,8 @@ port_busy() {
     awk -v p="$(printf '%04X' "$1")" '{ n = split($2, a, ":"); if (a[n] == p) f = 1 } END { exit !f }'
 }
 
-# wait_port PORT PID [SECONDS] : until somebody listens there; false if PID ends first or time is up.
+# wait_port PORT PID [SECONDS] : until a process listens there; false if PID ends first or time is
+# up.
 wait_port() {
   local i n=$((${3:-10} * 50))
   for ((i = 0; i < n; i++)); do
@@ -261,7 +271,8 @@ wait_port() {
   return 1
 }
 
-# wait_listen PORT PID [SECONDS] : until somebody listens there by rdma_cm; false if PID ends or time is up.
+# wait_listen PORT PID [SECONDS] : until a process listens there by rdma_cm; false if PID ends or
+# time is up.
 wait_listen() {
   local end=$((SECONDS + ${3:-30}))
   while [ $SECONDS -le $end ]; do
@@ -272,7 +283,8 @@ wait_listen() {
   return 1
 }
 
-# wait_udp PORT PID [SECONDS] : until somebody has that UDP port; false if PID ends first or time is up.
+# wait_udp PORT PID [SECONDS] : until a socket has that UDP port; false if PID ends first or time is
+# up.
 wait_udp() {
   local i n=$((${3:-10} * 50)) hex
   printf -v hex ':%04X ' "$1"

@@ -1,11 +1,11 @@
 """The servers, the clients and the driver of tests/soak.
 
     soak.py serve threads|forks|asyncio PORT
-    soak.py talk PORT SEED ROUNDS                exchanges messages of random sizes; 0 if every byte came back
+    soak.py talk PORT SEED ROUNDS    exchanges messages of random sizes; 0 if every byte came back
     soak.py drive SECONDS SEED WWW WEBPORT NGINX PID,PID,... KIND:PORT...
 
-A client that is killed by the driver may end as it likes; every other one must succeed, however often it, or the
-server's process at its other end, was stopped meanwhile.
+A client that is killed by the driver may end as it likes. Every other one must succeed, however
+often it, or the server's process at its other end, was stopped meanwhile.
 """
 import asyncio
 import filecmp

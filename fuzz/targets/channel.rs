@@ -1,7 +1,7 @@
 //! The memory that a peer on the same host shares with us, written by it in any way at any time.
 //!
-//! Whatever it does, every call of the program's comes back, gives no more than was asked for, and
-//! touches nothing outside (the sanitizer and the kernel see to that).
+//! Whatever the peer does, every call of the program's comes back and gives no more than was asked
+//! for. None touches anything outside (the sanitizer and the kernel see to that).
 #![no_main]
 
 use arbitrary::Arbitrary;

@@ -1,8 +1,8 @@
 //! A whole stream whose peer says anything in any order, while the program and the device do what
 //! they may.
 //!
-//! Whatever comes, what is sent goes where the peer's last entries point, what is read lies in our
-//! buffer, and a peer that broke a rule is not listened to again.
+//! Whatever comes, what is sent goes where the peer's last entries point, and what is read lies in
+//! our buffer. A peer that broke a rule is not listened to again.
 #![no_main]
 
 use arbitrary::Arbitrary;

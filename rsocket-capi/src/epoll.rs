@@ -1,8 +1,8 @@
 //! repoll_create, repoll_ctl, repoll_wait: what epoll(7) is, over rsockets and any other
 //! descriptors together. What a set is stands in `rsocket_edge::readiness::epoll`.
 //!
-//! The set is a kernel epoll object, made, changed and waited on through libc: where the preload
-//! library is loaded too, it answers for the sockets of its own among the members.
+//! The set is a kernel epoll object, which is made, changed and waited on through libc. Where the
+//! preload library is loaded too, it answers for the sockets of its own among the members.
 
 use core::ffi::c_int;
 

@@ -16,15 +16,15 @@
 //! - [`option`]: rsetsockopt, rgetsockopt, rfcntl
 //!
 //! Every call fails with -1 and `errno`. A descriptor that is no rsocket is `EBADF`, and is never
-//! touched: an rsocket has no entry in any other table, and nothing here goes through libc's socket
-//! calls, so that the library can be loaded beside librdmacm (whose calls of the same names it then
+//! touched. An rsocket has no entry in any other table, and nothing here goes through libc's socket
+//! calls. So the library can be loaded beside librdmacm (whose calls of the same names it then
 //! replaces) and beside the preload library.
 //!
 //! # Fork
 //!
-//! A child has its parent's rsockets and may use them, in turns or instead of it; the connection
-//! ends when the last owner has closed it or ended. `exec` loses them: the new program finds a TCP
-//! socket that is good for nothing but to be closed, so open them with `SOCK_CLOEXEC`.
+//! A child has its parent's rsockets and may use them, in turns or instead of it. The connection
+//! ends when the last owner has closed it or ended. `exec` loses the rsockets: the new program
+//! finds a TCP socket that is good for nothing but to be closed. So open them with `SOCK_CLOEXEC`.
 //!
 //! # Threads and signals
 //!

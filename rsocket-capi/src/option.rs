@@ -1,7 +1,7 @@
 //! What an rsocket is asked to be: the table of rsocket(7), and nothing else. An option that is not
 //! in it is refused, since the kernel socket underneath would take it without any effect.
 //!
-//! An rsocket's own sizes are kept in its slot; the rest are options of the kernel socket, where
+//! An rsocket's own sizes are kept in its slot. The rest are options of the kernel socket, where
 //! the calls that they concern look them up.
 
 use core::ffi::{c_int, c_long, c_void};

@@ -2,10 +2,10 @@
 //! `RSOCKET_*`.
 //!
 //! [`Config::load`] reads everything once, without allocation and without `std`'s I/O, since it may
-//! run inside a hook. It never fails: a file that is not there means the built-in value, one that
-//! does not hold exactly one integer in range means the same and a [`Complaint`], which the caller
-//! logs. The meaning of each file is upstream's (`wire-protocol §10.2`); odd values that upstream
-//! accepts and then gets wrong are refused here.
+//! run inside a hook. It never fails: a file that is not there means the built-in value. A file
+//! that does not hold exactly one integer in range means the same and a [`Complaint`], which the
+//! caller logs. The meaning of each file is upstream's (`wire-protocol §10.2`); odd values that
+//! upstream accepts and then gets wrong are refused here.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(

@@ -9,9 +9,9 @@
 //! the data path, [`put`], [`forget`] and [`fresh`] where descriptors come and go.
 //!
 //! **Orderings.** All accesses are relaxed. A word is the whole message: slots live in memory that
-//! was mapped before the word was written, and a thread that uses a descriptor has learnt its
-//! number from the thread that got it, through synchronisation of the program's own. A thread that
-//! guesses numbers races with the kernel just the same.
+//! was mapped before the word was written. A thread that uses a descriptor has learnt its number
+//! from the thread that got it, through synchronisation of the program's own. A thread that guesses
+//! numbers races with the kernel just the same.
 //!
 //! **Whose table.** A `vfork` child runs in this memory but has a descriptor table of its own: what
 //! it closes is not closed here. Before a word that is ours changes, [`mine`] compares the process
@@ -19,7 +19,8 @@
 //! socket; a forked child takes over in its `pthread_atfork` step ([`inherit`]). A child made by a
 //! raw `clone` stays foreign: what it had stays as it was, and what it makes is never tracked. But
 //! its table is a copy, in which it forgets what it closes ([`forget_copy`]), since something else
-//! will have that number: a page that the kernel empties in every copy of this memory says so.
+//! will have that number. A page that the kernel empties in every copy of this memory says that the
+//! table is a copy.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -42,7 +43,7 @@ static END: AtomicU32 = AtomicU32::new(0);
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// A word that is 1 in the memory of the table's owner, which a `vfork` child shares, and 0 in a
-/// copy of it; nothing until something is tracked, or where the kernel cannot do that.
+/// copy of it. There is none until something is tracked, or where the kernel cannot do that.
 static ORIGINAL: Published<AtomicU64> = Published::new();
 
 const KIND: u32 = 0b11 << 30;
@@ -203,7 +204,7 @@ pub fn forget(fd: c_int) -> Entry {
     word(fd).map_or(Entry::Foreign, |w| Entry::from_word(w.swap(0, Relaxed)))
 }
 
-/// For every number that the kernel has just handed out: a live entry there is stale (libc closed
+/// For every number that the kernel has just handed out. A live entry there is stale (libc closed
 /// the descriptor where no hook sees it) and goes. The old descriptor is gone already, which the
 /// layers above are told by -1 in its place.
 #[inline(always)]

@@ -31,8 +31,8 @@ impl Memory {
     ///
     /// # Safety
     /// Once it is mapped ([`map`]) the memory stays in the process until [`unmap`] or
-    /// [`crate::direct_placement::closing`] takes it back; with `writable` it may change at any
-    /// time until then. (Where nothing can be, [`map`] says so.)
+    /// [`crate::direct_placement::closing`] takes it back. With `writable` the memory may change at
+    /// any time until then. (Where nothing can be, [`map`] says so.)
     #[must_use]
     pub const unsafe fn new(at: *mut u8, len: usize, writable: bool) -> Self {
         Self { at, len, writable }
@@ -42,15 +42,17 @@ impl Memory {
 /// Maps the memory at `offset` ([`ANY`](crate::direct_placement::ANY): at one of our choice), and
 /// says where.
 ///
-/// Waits for a connection that is still attaching, whatever the descriptor's flags say: a few
-/// milliseconds, five seconds at most where the peer has accepted it.
+/// Waits for a connection that is still attaching, whatever the descriptor's flags say. The wait
+/// takes a few milliseconds, five seconds at most where the peer has accepted it.
 ///
 /// # Errors
-/// `EINVAL` for no bytes, 4 GiB or more, or an offset below 0 or too high; `EFAULT` for memory that
-/// cannot be written; `EEXIST` where another mapping of the connection has some of these offsets;
-/// `ENOMEM` when the peer remembers no more mappings (`RDMA_IOMAPSIZE` at its end), or no more
-/// memory can be pinned; `ENOTCONN`, `ETIMEDOUT` without a connection; `EOPNOTSUPP` when the
-/// mappings of the connection are a sibling's.
+/// - `EINVAL` for no bytes, 4 GiB or more, or an offset below 0 or too high;
+/// - `EFAULT` for memory that cannot be written;
+/// - `EEXIST` where another mapping of the connection has some of these offsets;
+/// - `ENOMEM` when the peer remembers no more mappings (`RDMA_IOMAPSIZE` at its end), or no more
+///   memory can be pinned;
+/// - `ENOTCONN`, `ETIMEDOUT` without a connection;
+/// - `EOPNOTSUPP` when the mappings of the connection are a sibling's.
 pub fn map(id: SlotId, fd: RawFd, memory: Memory, offset: i64) -> Result<i64, Failure> {
     let Memory { at, len, writable } = memory;
     let s = fork_group::slot(id).ok_or(Failure::BadDescriptor)?;

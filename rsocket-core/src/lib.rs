@@ -2,18 +2,22 @@
 //! nothing here has heard of hooks.
 //!
 //! Below it stand [`wire`] (bytes and types) and [`proto`] (the protocol as a machine without I/O),
-//! a crate of their own, and rsocket-host: [`sys`] (system calls), [`host`] (what the kernel says),
-//! the calling thread, [`environment`] (the variables), [`log`], [`seqpacket`] (messages with
-//! descriptors). From the bottom up: [`device`] (memory that a peer can write, and how it is told),
-//! [`channel`] (what a connection has of that memory), [`attach`] (how two ends of a TCP connection
-//! find each other), [`bridge`] (what is beyond a channel when it is not a peer process),
-//! [`socket`] (what a socket is), [`readiness`] (poll, select and epoll over sockets of both
-//! kinds), [`native`] (how sockets meet that are rsockets from the start), [`datagram`] (sockets
-//! for datagrams).
+//! a crate of their own. Below it stands rsocket-host, too: [`sys`] (system calls), [`host`] (what
+//! the kernel says), the calling thread, [`environment`] (the variables), [`log`], [`seqpacket`]
+//! (messages with descriptors). From the bottom up:
+//!
+//! - [`device`] (memory that a peer can write, and how it is told);
+//! - [`channel`] (what a connection has of that memory);
+//! - [`attach`] (how two ends of a TCP connection find each other);
+//! - [`bridge`] (what is beyond a channel when it is not a peer process);
+//! - [`socket`] (what a socket is);
+//! - [`readiness`] (poll, select and epoll over sockets of both kinds);
+//! - [`native`] (how sockets meet that are rsockets from the start);
+//! - [`datagram`] (sockets for datagrams).
 //!
 //! Between [`bridge`] and [`socket`] stand [`pairing`] (the steps by which two ends meet),
 //! [`handover`] (back to TCP), [`waiting`] (spinning, sleeping, deadlines) and
-//! [`direct_placement`]; above them [`iomap`], the calls of direct placement.
+//! [`direct_placement`]. Above them stands [`iomap`], the calls of direct placement.
 //!
 //! [`fork_safe`] is upstream's fork mode, in which a TCP connection becomes one over RDMA before
 //! its first byte.

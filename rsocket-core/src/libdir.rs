@@ -2,9 +2,9 @@
 //! prefix.
 //!
 //! A library that `LD_PRELOAD` names by a path with `$LIB` is found by glibc, and by no other
-//! linker: musl's looks for a directory of that very name, finds none, and starts the program
-//! without it. (A library for glibc would end it.) Must not know who asks. Entry points:
-//! [`directory`], [`with_variable`], [`means`].
+//! linker. The linker of musl looks for a directory of that very name, finds none, and starts the
+//! program without the library. (A library for glibc would end the program.) Must not know its
+//! callers. Entry points: [`directory`], [`with_variable`], [`means`].
 
 use core::ffi::CStr;
 

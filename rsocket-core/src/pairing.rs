@@ -78,9 +78,9 @@ pub fn advance_unasked(id: SlotId, s: &Slot) {
     }
 }
 
-/// What a thread polls that waits for a connection without TCP to stay on: readable once the other
-/// end has taken the step that this one waits for. -1 where nothing here says so. Another thread
-/// may close it meanwhile, so that no wait is on this alone.
+/// The descriptor that a thread polls which waits for a connection without TCP to stay on. It is
+/// readable once the other end has taken the step that this end waits for. -1 where nothing here
+/// says so. Another thread may close it meanwhile, so that no wait is on this alone.
 #[must_use]
 pub fn awaited(s: &Slot) -> RawFd {
     let waits = matches!(s.phase(), Phase::Offered | Phase::Greeted | Phase::HelloSent);
@@ -493,7 +493,7 @@ fn nobody_came(s: &PairingGuard<'_>, fd: RawFd) -> Result<(), Reason> {
     Ok(())
 }
 
-/// In the child of a fork: names and channels are the parent's to go on with; a copy that stayed
+/// In the child of a fork: names and channels are the parent's to go on with. A copy that stayed
 /// open here would keep them alive after the parent has given them up.
 pub fn fork_child() {
     for count in [&OPEN_OFFERS, &STEPPING, &FORKING] {

@@ -40,8 +40,8 @@ pub fn leaving() {
     }
 }
 
-/// At `_exit`, which no handler of `exit` sees: what the program has sent goes all the same, also
-/// where the peer wants it by TCP, what siblings go on with is handed over, and the report is
+/// At `_exit`, which no handler of `exit` sees. What the program has sent goes all the same, also
+/// where the peer wants it by TCP. What siblings go on with is handed over, and the report is
 /// written. It takes nothing that a signal handler may not have, since it may be inside one.
 pub fn vanishing() {
     if descriptors::any() && !sandbox::inside() && descriptors::mine() {
@@ -72,7 +72,7 @@ pub fn report() {
 }
 
 thread_local! {
-    /// Whether this thread's fork has been prepared: another thread may track the first socket
+    /// Whether this thread's fork has been prepared. Another thread may track the first socket
     /// between the steps, and a step without its first one would undo what was not done.
     static PREPARED: Cell<bool> = const { Cell::new(false) };
 }

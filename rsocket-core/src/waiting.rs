@@ -1,5 +1,5 @@
-//! What a call does that waits: how long it may, how it spins and sleeps, and what becomes of it
-//! when its descriptor is closed meanwhile.
+//! What a call does that waits: how long it may, and how it spins and sleeps. Also what becomes of
+//! it when its descriptor is closed meanwhile.
 //!
 //! Must not know what is waited for. Entry points: [`call_deadline::CallDeadline`], one for each
 //! call; [`spinning`], [`sleep`].

@@ -223,9 +223,9 @@ fn without<R>(what: Resource, f: impl FnOnce() -> R) -> R {
     r
 }
 
-/// The arenas that there are become full, and there is no memory for another one; then there is. In
-/// a process of its own, whose output goes into pipes: the limit is for all files, also for one
-/// that the tests' output may go to.
+/// The arenas that there are become full, and there is no memory for another one; then there is.
+/// The test runs in a process of its own, whose output goes into pipes. The limit is for all files,
+/// also for one that the tests' output may go to.
 #[test]
 fn no_arena_for_a_while() {
     const NAME: &str = "no_arena_for_a_while";

@@ -1,7 +1,7 @@
 //! What both ends of a TCP connection know of its SYN's timestamp agrees, in this kernel.
 //!
-//! The ignored tests are two ends of many connections in two processes, for
-//! `tests/programs/handshake.sh`, which puts them into network namespaces of their own: `HANDSHAKE`
+//! The ignored tests are two ends of many connections in two processes. They are for
+//! `tests/programs/handshake.sh`, which puts them into network namespaces of their own. `HANDSHAKE`
 //! is the address to listen on, or to dial.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -164,8 +164,8 @@ fn address() -> SocketAddr {
     std::env::var("HANDSHAKE").expect("HANDSHAKE").parse().expect("an address")
 }
 
-/// Says, by the connection, what it knows, and is told by one letter what the other end thinks of
-/// it: y, n, or - where one of them knows nothing.
+/// Says, by the connection, what it knows. One letter tells it what the other end thinks of that:
+/// y, n, or - where one of them knows nothing.
 #[test]
 #[ignore = "one of two processes"]
 fn dials() {

@@ -1,5 +1,6 @@
-//! A connection has one last owner, whatever leaves at the same time: fork siblings that close at
-//! the same moment, threads that close while others duplicate.
+//! A connection has one last owner, even when several descriptors are closed at the same time. The
+//! cases are fork siblings that close at the same moment, and threads that close while other
+//! threads duplicate.
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU32, Ordering};

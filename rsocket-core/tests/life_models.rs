@@ -1,13 +1,13 @@
-//! Model tests of one direction's life: from TCP to the device, and back, with two threads on each
-//! side, holders that die at every step, and ways back that race with the program's calls. Run with
+//! Model tests of one direction's life: from TCP to the device, and back. Each side has two
+//! threads. Holders die at every step, and ways back race with the program's calls. Run with
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p rsocket-core --release --test life_models`.
 //!
-//! What runs here is the library's: the tables of `machine`, the words of `channel::handover_state`
-//! on a real `Direction`, the slots with their modes, counters and published states, both halves of
-//! the protocol, the lock, and the repairs of `channel::guard`. TCP is a queue with the kernel's
-//! two counters. The order of steps is copied from the functions named in the comments, with a
-//! place for the scheduler between any two steps that another thread can tell apart. All orderings
-//! count as sequentially consistent.
+//! These parts are the library's: the tables of `machine`, the words of `channel::handover_state`
+//! on a real `Direction`, both halves of the protocol, and the lock. So are the slots with their
+//! modes, counters and published states, and the repairs of `channel::guard`. TCP is a queue with
+//! the kernel's two counters. The order of steps is copied from the functions that the comments
+//! name. The scheduler has a place between any two steps that another thread can tell apart. All
+//! orderings count as sequentially consistent.
 #![cfg(shuttle)]
 
 #[path = "life_support/mod.rs"]

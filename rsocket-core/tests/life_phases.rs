@@ -1,10 +1,11 @@
 //! Every interleaving of two ends that pair, switch both directions, lapse and refuse, walked
 //! exhaustively over the tables of `machine`.
 //!
-//! What is checked in every state that can be reached: no step asks a table for a transition that
-//! it does not have; a byte goes into the device only when both ends have the channel; a receiver
-//! takes the device's bytes only after a switch offset; and from every state both ends can still
-//! come to rest.
+//! The test checks in every state that can be reached:
+//! - No step asks a table for a transition that the table does not have.
+//! - A byte goes into the device only when both ends have the channel.
+//! - A receiver takes the device's bytes only after a switch offset.
+//! - From that state both ends can still come to rest.
 
 use std::collections::{HashMap, HashSet};
 

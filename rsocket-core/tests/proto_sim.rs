@@ -238,8 +238,8 @@ fn lie() -> impl Strategy<Value = Lie> {
     ]
 }
 
-/// Death of either side after every number of turns: what was read is a prefix of what was sent,
-/// and it is an end only if all of it is there.
+/// Either side dies, after every number of turns. The bytes that the survivor read are a prefix of
+/// those that were sent. The survivor sees an end only if all the bytes are there.
 #[test]
 fn a_death_never_looks_like_an_end() {
     for survives in [false, true] {

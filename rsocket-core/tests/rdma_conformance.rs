@@ -157,8 +157,8 @@ fn refusals_are_told() {
     assert!(nowhere.device().unwrap().is_none());
 }
 
-/// Many messages of all sizes through a ring of staging memory and a buffer of the peer's, filled
-/// in place and read in place, with a credit each.
+/// Many messages of all sizes go through a ring of staging memory and a buffer of the peer's. Two
+/// of three are filled in place, all are read in place, and each has a credit.
 #[test]
 #[ignore = "needs an RDMA device"]
 fn a_stream_of_messages_is_whole() {
@@ -234,8 +234,8 @@ fn a_stream_of_messages_is_whole() {
     assert_eq!(refused, Err(PostError::Full));
 }
 
-/// A post of as many bytes as there is room for is taken, and a word when there is none: the ring
-/// is for bytes alone (rule 8).
+/// The device accepts a post of as many bytes as there is room for. It accepts a word when there is
+/// no room, because the ring is for bytes alone (rule 8).
 #[test]
 #[ignore = "needs an RDMA device"]
 fn room_is_what_it_says_without_inline_data() {

@@ -1,5 +1,8 @@
-//! epoll over a simulated device where there are many: members of a set, threads that wait on one,
-//! sets with the same member, sets in sets, descriptors of a set.
+//! epoll over a simulated device where there are many of these:
+//! - members of a set
+//! - threads that wait on one set
+//! - sets with the same member, sets in sets
+//! - descriptors of a set
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;

@@ -98,8 +98,8 @@ fn a_childs_copy_leaves_the_kernels_set_alone() {
     }));
 }
 
-/// A fork holds the lock of one set and waits for that of the next, whose holder changes the mode
-/// of a socket that is in both.
+/// A fork holds the lock of one set and waits for the lock of the next. The holder of that lock
+/// changes the mode of a socket that is in both sets.
 #[test]
 fn what_is_put_off_during_a_fork_is_made_up_for() {
     let _one = alone();

@@ -1,13 +1,13 @@
-//! One socket in two epoll sets of a process, as when a proxy's threads take idle connections over
-//! from one another: one ready bit speaks for both.
+//! One socket is in two epoll sets of a process, and one ready bit speaks for both. A proxy has
+//! this when its threads take idle connections over from one another.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;
 
 use readiness_support::*;
 
-/// The peer wakes one set, and the other one only while the first looks for whom the bit is: which
-/// may have passed the second by then.
+/// The peer wakes one set first. It wakes the other set only while the first one looks which set
+/// the bit is for. By then that look may have passed the other set.
 #[test]
 fn each_hears_however_the_peer_is_held_up() {
     for first in [0, 1] {

@@ -1,6 +1,5 @@
-//! Urgent data, which only TCP carries, at members of epoll sets and in poll: each scenario is
-//! played by a socket that is the kernel's and by one that is on its device, and both must say the
-//! same.
+//! Urgent data, which only TCP carries, at members of epoll sets and in poll. A socket that is the
+//! kernel's and one that is on its device both play each scenario. Both must say the same.
 #![allow(clippy::unwrap_used)]
 
 mod readiness_support;

@@ -2,9 +2,9 @@
 //! scheduler's atomics. Run with
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p rsocket-core --test shm_models`.
 //!
-//! The scheduler interleaves every step but treats all orderings as sequentially consistent: it
-//! proves the protocols, not the choice of orderings (those are argued in the code, and met by the
-//! two-process tests).
+//! The scheduler interleaves every step but treats all orderings as sequentially consistent. So it
+//! proves the protocols, not the choice of orderings. The code argues for the orderings, and the
+//! two-process tests exercise them.
 #![cfg(shuttle)]
 
 use std::cell::Cell;

@@ -25,8 +25,9 @@ struct Child(libc::pid_t);
 
 impl Child {
     fn start(work: impl FnOnce()) -> Self {
-        // SAFETY: the child runs only code that neither allocates nor takes a lock of this process
-        // (a panic may, and then the parent's test fails by time or status), and leaves by _exit.
+        // SAFETY: the child runs only code that neither allocates nor takes a lock of this process,
+        // and leaves by _exit. A panic may do either, and then the parent's test fails by time or
+        // status.
         match unsafe { libc::fork() } {
             0 => {
                 thread::forked();

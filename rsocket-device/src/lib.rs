@@ -18,18 +18,18 @@
 //! 3. **Posts are whole.** A post is accepted and carried out wholly, or refused and without any
 //!    effect. Once accepted, the caller's bytes are the device's: they were copied.
 //! 4. **Order.** Writes and words of one end take effect at the other in the order in which they
-//!    were posted; only bytes may be in place before their turn (rule 6). When a word is reported,
+//!    were posted. Only bytes may be in place before their turn (rule 6). When a word is reported,
 //!    the bytes of its own write and of all earlier ones can be loaded.
 //! 5. **Bounds.** A write outside memory that the peer registered, or with a wrong key, changes
 //!    nothing at the peer and ends the pair. A write of no bytes names no memory: address and key
 //!    mean nothing.
-//! 6. **Receives.** A word uses up one receive that the other end posted. Without one it waits, and
-//!    with it every word and every report of a post behind it, for as long as it takes; nothing is
-//!    lost and nothing fails. The bytes of writes behind it may be in place already: where a post
-//!    is a copy into the peer's memory there is no other place that could hold what was accepted,
-//!    whatever its length (rules 3, 8 and 13). A write without a word uses none. iWARP is the
-//!    exception: its transport has no way to say "not yet", so that there a word without a receive
-//!    ends the pair. Spare receives are what helps.
+//! 6. **Receives.** A word uses up one receive that the other end posted. Without one it waits for
+//!    as long as it takes. Every later word, and every report of a later post, waits with it.
+//!    Nothing is lost and nothing fails. The bytes of later writes may be in place already. The
+//!    reason is a device on which a post is a copy into the peer's memory. There no other place
+//!    could hold what was accepted, whatever its length (rules 3, 8 and 13). A write without a word
+//!    uses none. iWARP is the exception: its transport has no way to say "not yet", so that there a
+//!    word without a receive ends the pair. Spare receives are what helps.
 //! 7. **Completions.** Each accepted post is reported once, in order, at the end that posted it: as
 //!    [`Completion::Sent`] or, when the pair ended first, [`Completion::Failed`]. Each delivered
 //!    word is reported once at the other, as [`Completion::Word`].
@@ -190,9 +190,9 @@ pub trait QueuePair {
     }
 
     /// As [`post_message`](Self::post_message), or without a word as
-    /// [`post_write`](Self::post_write), with as many bytes as `target` has, which `fill` writes,
-    /// all of them, right into where the device sends them from: no copy of them need exist. `fill`
-    /// is not called when the message is refused, except by devices that have no such place.
+    /// [`post_write`](Self::post_write), with as many bytes as `target` has. `fill` writes all of
+    /// them, right into where the device sends them from, so no copy of them need exist. `fill` is
+    /// not called when the message is refused, except by devices that have no such place.
     ///
     /// # Errors
     /// It was refused.
@@ -270,9 +270,9 @@ pub trait QueuePair {
         Ok(())
     }
 
-    /// The most bytes that one post may have now, on a device that keeps the bytes of posts in
-    /// memory of its own until they are sent (rule 8). A word takes none of it. 0 is only ever so
-    /// until completions are polled.
+    /// The most bytes that one post may have now (rule 8). A device that keeps the bytes of posts
+    /// in memory of its own until they are sent has such a limit. A word takes none of that memory.
+    /// 0 is only ever so until completions are polled.
     fn staging_room(&self) -> u32 {
         u32::MAX
     }

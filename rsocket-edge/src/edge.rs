@@ -50,7 +50,7 @@ pub fn fail(e: Failure) -> c_int {
     -1
 }
 
-/// A result of `socket::send` for the program: a broken pipe also raises `SIGPIPE` in the calling
+/// A result of `socket::send` for the program. A broken pipe also raises `SIGPIPE` in the calling
 /// thread, as the kernel does, unless the call said not to.
 pub fn sent(result: Result<usize, Failure>, flags: c_int) -> ssize_t {
     if result == Err(Failure::Ended) && flags & libc::MSG_NOSIGNAL == 0 {

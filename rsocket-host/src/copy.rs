@@ -1,15 +1,15 @@
 //! How bytes get into the peer's channel and out of one's own.
 //!
-//! A store into a line that the other core has in its cache first fetches the line; a streaming
-//! store does not, and from a few KiB up may be the faster when bytes flow one way between two
+//! A store into a line that the other core has in its cache first fetches the line. A streaming
+//! store does not. From a few KiB up it may be the faster one when bytes flow one way between two
 //! cores (`rsocket-shm/src/stores.rs`). On one core, and for a reply that the peer waits for,
 //! ordinary stores win. So the caller says which it is, and this module, which knows nothing but
 //! bytes, chooses the instructions. Entry points: [`into_shared`], [`out_of_shared`] and [`near`];
 //! [`Bytes`].
 //!
-//! A streaming store is not ordered by a Release store (it does not pass through the cache the same
-//! way, and x86 orders it only by a fence). One `sfence` ends each piece here, so that whatever the
-//! caller publishes afterwards is seen after the bytes: callers need not know.
+//! A Release store does not order a streaming store. A streaming store does not pass through the
+//! cache the same way, and x86 orders it only by a fence. One `sfence` ends each piece here, so
+//! that whatever the caller publishes afterwards is seen after the bytes: callers need not know.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::marker::PhantomData;
@@ -90,7 +90,7 @@ impl<'a> Bytes<'a> {
     #[inline]
     pub fn copy_to(self, to: &mut [u8]) {
         let len = to.len().min(self.len);
-        // SAFETY: both have `len` bytes, `self` by its maker's promise; `to` is a reference that
+        // SAFETY: both have `len` bytes, `self` by its maker's promise. `to` is a reference that
         // nothing else may read meanwhile, so that they do not overlap.
         unsafe { near(to.as_mut_ptr(), self.at, len) };
     }
@@ -140,9 +140,9 @@ pub unsafe fn out_of_shared(dst: *mut u8, src: *const u8, len: usize, hint: Copy
 }
 
 /// Copies `len` bytes that are in this CPU's cache or are wanted there, by loads and stores of 16
-/// bytes. The C library moves long stretches by the processor's string moves, which is as fast on
-/// many processors, a tenth as fast on some where the addresses are a few bytes apart modulo a
-/// page, and on an emulated one a step for each byte.
+/// bytes. The C library moves long stretches by the processor's string moves. On many processors
+/// that is as fast. On some it is a tenth as fast where the addresses are a few bytes apart modulo
+/// a page. An emulated processor takes a step for each byte.
 ///
 /// # Safety
 /// As for [`into_shared`].
@@ -264,9 +264,9 @@ mod x86 {
         whole
     }
 
-    /// An ordinary copy up to the first line boundary of `dst`, streaming stores of whole lines, an
-    /// ordinary copy of the rest, and the fence that orders all of it before the next store of this
-    /// thread.
+    /// Makes an ordinary copy up to the first line boundary of `dst`, streaming stores of whole
+    /// lines, and an ordinary copy of the rest. The fence then orders all of it before the next
+    /// store of this thread.
     ///
     /// # Safety
     /// As for `into_shared`.
@@ -279,8 +279,8 @@ mod x86 {
         }
         let head = dst.align_offset(64).min(len);
         let lines = (len - head) / 64 * 64;
-        // SAFETY: head + lines <= len, so that all three parts lie inside what the caller promised;
-        // the middle starts on a line boundary of dst and has whole lines; the level was detected.
+        // SAFETY: head + lines <= len, so that all three parts lie inside what the caller promised.
+        // The middle starts on a line boundary of dst and has whole lines. The level was detected.
         unsafe {
             core::ptr::copy_nonoverlapping(src, dst, head);
             if level == AVX512 {

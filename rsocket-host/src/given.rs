@@ -296,8 +296,8 @@ pub struct Answer<'a> {
 
 impl Answer<'_> {
     /// # Safety
-    /// `length` is null or points to the caller's length, and `at` is null or has room for as many
-    /// bytes as that says, for the time of the call.
+    /// `length` is null or points to the caller's length. `at` is null or has room for as many
+    /// bytes as that says. Both hold for the time of the call.
     #[must_use]
     pub const unsafe fn new(at: *mut c_void, length: *mut socklen_t) -> Self {
         // SAFETY: the caller's promise.

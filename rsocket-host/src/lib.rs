@@ -1,13 +1,15 @@
 //! The library's own system calls, what it knows of the calling thread, and what the kernel says
 //! of the process and its host. Nothing here has heard of connections, devices or hooks.
 //!
-//! From the bottom up: [`copy`] (how the processor moves bytes), [`failure`], [`environment`] (the
-//! variables), [`address`] (`sockaddr`), [`given`] (pointers of a C caller's), [`sys`] (system
-//! calls, and descriptors of the library's own), [`thread`] (who the caller is, and the sections in
-//! which signals wait) with [`signals`], [`stack`] (a stack of the library's own), [`array`] (one
-//! that is never allocated), [`living`] (whether a thread or process still lives), [`log`],
-//! [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket whose messages
-//! carry descriptors).
+//! From the bottom up:
+//! - [`copy`] (how the processor moves bytes), [`failure`], [`environment`] (the variables),
+//!   [`address`] (`sockaddr`), [`given`] (pointers of a C caller's)
+//! - [`sys`] (system calls, and descriptors of the library's own)
+//! - [`thread`] (which thread calls, and the sections in which signals wait) with [`signals`]
+//! - [`stack`] (a stack of the library's own), [`array`] (one that is never allocated), [`living`]
+//!   (whether a thread or process still lives)
+//! - [`log`], [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket whose
+//!   messages carry descriptors)
 
 // A panic in here kills the program that uses the library.
 #![cfg_attr(

@@ -36,12 +36,12 @@ pub fn thread(tid: u32) -> bool {
 }
 
 /// Whether any thread of the process still runs and has not begun to end. A process that is being
-/// killed gives up its memory before its descriptors are closed, so a peer that hears of the latter
-/// finds it dead.
+/// killed gives up its memory before its descriptors are closed. So a peer that hears of the closed
+/// descriptors finds it dead.
 ///
 /// The thread that a process began with may be long gone, while others go on. When one of those
-/// calls `exec`, it becomes that first one, and is missed by a look at the list of threads just
-/// then; so the first is looked at once more.
+/// calls `exec`, it becomes that first one, and a look at the list of threads just then misses it.
+/// So this looks at the first one once more.
 #[must_use]
 pub fn process(pid: u32) -> bool {
     exists(pid)
@@ -51,7 +51,7 @@ pub fn process(pid: u32) -> bool {
 }
 
 /// False where `/proc` says that the thread has given up its memory, or that there is no such
-/// thread any more; true where it cannot tell.
+/// thread any more. True where it cannot tell.
 fn has_memory(pid: u32, tid: Option<u32>) -> bool {
     let mut text = [0_u8; 32];
     match proc_file(pid, tid, b"/statm\0", &mut text) {

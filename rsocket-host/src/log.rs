@@ -1,10 +1,10 @@
-//! Messages for people: `RSOCKET_LOG=warn|info|debug`, silent by default. One line, formatted on
-//! the stack, written by one system call to a private duplicate of stderr, or to the file that
-//! `RSOCKET_LOG_FILE` names (`%p` in it stands for the process id).
+//! Messages for people: `RSOCKET_LOG=warn|info|debug`, silent by default. A message is one line,
+//! formatted on the stack and written by one system call. It goes to a private duplicate of stderr,
+//! or to the file that `RSOCKET_LOG_FILE` names (`%p` in it stands for the process id).
 //!
-//! Usable in any hook: no allocation, no lock, no standard I/O, `errno` stays. A message that could
-//! not be written at once (a full or broken pipe) is dropped: the program must not wait, nor get
-//! `SIGPIPE`, for what we have to say. Must not know anything else of the library.
+//! Usable in any hook: no allocation, no lock, no standard I/O, `errno` stays. The library drops a
+//! message that it could not write at once (a full or broken pipe). The program must not wait, nor
+//! get `SIGPIPE`, for what we have to say. Must not know anything else of the library.
 //!
 //! Entry points: [`init`], [`log_warn!`](crate::log_warn), [`log_info!`](crate::log_info),
 //! [`log_debug!`](crate::log_debug).

@@ -2,11 +2,11 @@
 //!
 //! A `thread_local!` of a shared library is found by a call into the dynamic linker, since the
 //! library might be loaded late. This variable lies in the block that every thread has from its
-//! start, at a distance from the thread pointer that the linker has written down (the initial-exec
-//! model of the ELF specification for thread-local storage). Rust cannot be told so in its stable
+//! start. The linker has written down its distance from the thread pointer (the initial-exec model
+//! of the ELF specification for thread-local storage). Rust cannot be told so in its stable
 //! version, hence the assembly; elsewhere than on x86-64, and under Miri, it is a `thread_local!`.
-//! A library with such a variable can still be loaded late: the C library keeps some room for them
-//! in each block, and this is 32 bytes.
+//! A library with such a variable can still be loaded late. The C library keeps some room for such
+//! variables in each block, and this one is 32 bytes.
 //!
 //! Zero in a new thread, and copied by a fork as all memory is. Must not know what is kept in it.
 //! Entry point: [`with`].
@@ -79,8 +79,8 @@ mod found {
     pub(crate) fn with<R>(f: impl FnOnce(&Own) -> R) -> R {
         let own: *const Own;
         // SAFETY: the first word at the thread pointer is its own address (the x86-64 supplement of
-        // the ABI), and the linker has put the variable's distance from it into the table that is
-        // read here. Neither ever changes in a thread, so that the answer may be used again.
+        // the ABI). The linker has put the variable's distance from it into the table that is read
+        // here. Neither ever changes in a thread, so that the answer may be used again.
         unsafe {
             asm!(
                 "mov {own}, qword ptr fs:[0]",

@@ -1,5 +1,5 @@
 //! Whether memory that a program names is there, for headers and lists that hooks read before the
-//! kernel does: a bad one is then the kernel's to answer (`EFAULT`).
+//! kernel does. A bad one is then the kernel's to answer (`EFAULT`).
 //!
 //! The stack is there, and so is, as far as is remembered, a page that was there before: the kernel
 //! is asked once for each. A page that has gone since is not noticed. Must not know what is read.
@@ -48,9 +48,9 @@ fn page_is_there(at: usize) -> bool {
     there
 }
 
-/// Whether memory of the program's can be read: for what is looked at before a call that is the
-/// kernel's business, and whose bad pointers it answers with EFAULT. Memory in the caller's own
-/// frames is; of the rest the kernel is asked, a page a call.
+/// Whether memory of the program's can be read. This is for what is looked at before a call that is
+/// the kernel's business. The kernel answers the bad pointers of such a call with EFAULT. Memory in
+/// the caller's own frames can be read; of the rest the kernel is asked, a page a call.
 #[inline]
 #[must_use]
 pub fn readable<T>(p: *const T, bytes: usize) -> bool {

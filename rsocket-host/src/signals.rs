@@ -294,7 +294,7 @@ const FIRST_QUEUED: c_int = 32;
 unsafe fn give_back() -> Option<Mask> {
     KEPT.try_with(|kept| {
         // SAFETY: only this thread reaches it, and nothing interrupts us. What the kernel said of a
-        // signal is given back to this very thread, where that is allowed; the function is one that
+        // signal is given back to this very thread, where that is allowed. The function is one that
         // the installer vouched for.
         unsafe {
             let kept = &*kept.get();
@@ -389,8 +389,8 @@ pub fn goes_on(since: Seen) -> bool {
     }
 }
 
-/// Whether a call goes on that was interrupted by a handler of which [`arrived`] was not told: so
-/// it is when every such handler was installed with `SA_RESTART`.
+/// Whether a call goes on that was interrupted by a handler of which [`arrived`] was not told. It
+/// goes on when there is such a handler, and each was installed with `SA_RESTART`.
 #[must_use]
 pub fn restarts() -> bool {
     #[repr(C)]

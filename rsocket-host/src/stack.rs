@@ -1,16 +1,16 @@
 //! A stack of the library's own, for what needs more room than the program's threads have to spare.
 //!
-//! A hook runs on whatever stack calls it, and a program may give a thread 16 KiB. What is rare and
-//! large (reading settings, pairing, a report, whatever calls the RDMA libraries) runs here; what
-//! is frequent keeps its frames small, and stays where it is. `tests/tests/frames.rs` holds both to
-//! it.
+//! A hook runs on whatever stack calls it, and a program may give a thread 16 KiB. Rare and large
+//! work (reading settings, pairing, a report, whatever calls the RDMA libraries) runs here.
+//! Frequent work keeps its frames small, and stays where it is. `tests/tests/frames.rs` holds both
+//! to it.
 //!
 //! A stack is taken by one exchange and given back by another, without a lock, so that this is
-//! right in a signal handler. Handlers of the program's wait until it is over (`thread::deepen`): a
+//! right in a signal handler. Handlers of the program's wait until it is over (`thread::deepen`). A
 //! handler that leaves by a jump would find itself on a stack that is none of the thread's. Stacks
 //! are kept for the next caller. A caller that sleeps, or lets handlers run, can still have the
-//! memory of a stack for its buffers ([`lend`]). Must not know what runs. Entry points:
-//! [`on_own`], [`lend`].
+//! memory of a stack for its buffers ([`lend`]). Must not know what runs. Entry points: [`on_own`],
+//! [`lend`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -34,9 +34,9 @@ const SIZE: usize = 256 << 10;
 /// guard page in place.
 static SPARE: [AtomicPtr<c_void>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 
-/// Calls `f` on a stack of the library's own, with signals put off; on the caller's where there is
-/// none to be had, or where this is one already. Does not block by itself. `f` must not be a
-/// cancellation point.
+/// Calls `f` on a stack of the library's own, with signals put off. Calls it on the caller's where
+/// there is none to be had, or where this is one already. Does not block by itself. `f` must not be
+/// a cancellation point.
 pub fn on_own<R>(f: impl FnOnce() -> R) -> R {
     if !thread::deepen() {
         return call(null_mut(), f);

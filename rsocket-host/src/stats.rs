@@ -4,9 +4,9 @@
 //! Must not know connections or policy. Entry points: [`add`], [`fell_back`], [`snapshot`],
 //! [`report_at_exit`].
 //!
-//! An add is an atomic one, a handful of nanoseconds while only one core uses the line: right for
-//! events, too dear for every small message. The data path counts in the connection's own state and
-//! adds the sum when it sleeps, detaches or closes.
+//! An add is an atomic one, a handful of nanoseconds while only one core uses the line. That is
+//! right for events, and too dear for every small message. The data path counts in the connection's
+//! own state and adds the sum when it sleeps, detaches or closes.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(

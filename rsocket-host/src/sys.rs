@@ -1,15 +1,15 @@
 //! Kernel calls that the library makes for itself, and the file descriptors that it keeps for
 //! itself.
 //!
-//! Everything here goes to the kernel directly (rustix, `linux_raw`): libc's functions of the same
-//! names are hooked by the preload library, and calling them from inside a hook would come back to
-//! us (`hazards H4`). Exactly one call is made through libc, [`wait`], because a thread that sleeps
-//! on behalf of the program must stay a cancellation point; the preload library installs libc's own
+//! Everything here goes to the kernel directly (rustix, `linux_raw`). The preload library hooks
+//! libc's functions of the same names, and calling them from inside a hook would come back to us
+//! (`hazards H4`). One system call is made through libc, [`wait`], because a thread that sleeps on
+//! behalf of the program must stay a cancellation point. The preload library installs libc's own
 //! definition there.
 //!
 //! Private descriptors are numbered above the program's limit where that is possible ([`above`]),
-//! else high, are close-on-exec, and are marked in a bitmap so that the hooks on `close`, `dup2`
-//! and `close_range` can spare them.
+//! else high. They are close-on-exec, and are marked in a bitmap so that the hooks on `close`,
+//! `dup2` and `close_range` can spare them.
 
 mod above;
 pub mod background;
@@ -46,7 +46,7 @@ use crate::sys::settle::Settle;
 pub const MAX_FDS: usize = 1 << 20;
 
 /// One bit for each descriptor number: set while the number is ours. A bit is set before the number
-/// is used and cleared before it is closed, by the same thread; readers only ever act on their own
+/// is used and cleared before it is closed, by the same thread. Readers only ever act on their own
 /// fds, so relaxed is enough.
 static PRIVATE: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
 
@@ -70,15 +70,16 @@ pub fn is_below_limit(fd: RawFd) -> bool {
     u64::try_from(fd).is_ok_and(|fd| fd < soft_limit())
 }
 
-/// A lower bound for private numbers below the limit: high, since they are not select's where it
-/// can be helped, and low, since every fork goes through the kernel's table of descriptors up to
-/// the highest number (3,072 of them took 14 µs).
+/// A lower bound for private numbers below the limit. It is high, since they are not select's where
+/// it can be helped. It is low, since every fork goes through the kernel's table of descriptors up
+/// to the highest number (3,072 of them took 14 µs).
 fn private_base(soft: u64) -> RawFd {
     (soft / 4 * 3).min(libc::FD_SETSIZE as u64) as RawFd
 }
 
-/// How many private descriptors may be kept only to save time: any number above the soft limit,
-/// where they take none from the program, else a small part of what it may have.
+/// How many private descriptors may be kept only to save time. It is any number above the soft
+/// limit, where they take none from the program. Else it is a small part of what the program may
+/// have.
 #[must_use]
 pub fn spare() -> u64 {
     let limits = limits();
@@ -330,9 +331,9 @@ pub const PAGE_SIZE: usize = 4096;
 /// What [`emptied_in_copies`] gives. It stays for ever.
 pub type EmptiedPage = [AtomicU64; PAGE_SIZE / 8];
 
-/// A new page of zeros that the kernel empties in every copy of this memory: in each forked child,
-/// also where the fork went past libc (raw `clone`). A `vfork` child shares it with its parent, as
-/// it shares everything else. `None` where the kernel cannot do that.
+/// A new page of zeros that the kernel empties in every copy of this memory. It does so in each
+/// forked child, also where the fork went past libc (raw `clone`). A `vfork` child shares it with
+/// its parent, as it shares everything else. `None` where the kernel cannot do that.
 pub fn emptied_in_copies() -> Option<&'static EmptiedPage> {
     use rustix::mm::{Advice, MapFlags, ProtFlags};
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
@@ -399,7 +400,7 @@ pub fn has_threads() -> bool {
 #[must_use]
 #[inline]
 pub fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: -1 is the only value that BorrowedFd forbids; for any other number the worst that a
+    // SAFETY: -1 is the only value that BorrowedFd forbids. For any other number the worst that a
     // stale one does is an EBADF from the kernel.
     unsafe { BorrowedFd::borrow_raw(if fd == -1 { i32::MAX } else { fd }) }
 }

@@ -1,10 +1,10 @@
-//! Which thread is calling, and where it is, cheaply: its kernel id, its CPU, and whether it is
-//! inside a section, that is, holds one of our locks. A signal that finds it there waits for the
-//! section's end ([`super::signals`]).
+//! Which thread is calling, and where it is, cheaply. This gives its kernel id, its CPU, and
+//! whether it is inside a section: it holds one of our locks, or changes what only it may. A signal
+//! that finds it there waits for the section's end ([`super::signals`]).
 //!
-//! What a thread knows of itself ([`super::own`]) is zero at first and has no destructor, so that a
-//! hook may touch it in a signal handler and in a thread that is being torn down. The cached id
-//! survives a fork, where it is wrong: the child calls [`forked`] first of all.
+//! What a thread knows of itself ([`super::own`]) is zero at first and has no destructor. So a hook
+//! may touch it in a signal handler and in a thread that is being torn down. The cached id survives
+//! a fork, where it is wrong: the child calls [`forked`] first of all.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -49,8 +49,8 @@ pub fn is_guest() -> bool {
     own::with(|t| t.guest.get())
 }
 
-/// For the child of a fork, before anything else of ours: its thread has another id and holds no
-/// lock (locks in shared memory that the parent's thread held belong to the parent still).
+/// For the child of a fork, before anything else of ours. Its thread has another id and holds no
+/// lock. Locks in shared memory that the parent's thread held belong to the parent still.
 pub fn forked() {
     let due = own::with(|t| {
         t.tid.set(0);

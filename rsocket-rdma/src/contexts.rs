@@ -1,11 +1,12 @@
 //! The devices that this process has opened, and the one place to sleep on all queue pairs of a
 //! device.
 //!
-//! Each process opens a device for itself, once (and once more after it has changed its
-//! credentials, with which the kernel compares those of the opener), and keeps it open: what hangs
-//! on a context that was made before a fork belongs to both processes, and would outlive the one
-//! that uses it. librdmacm's own contexts serve for looking up addresses only. Knows nothing of
-//! connections. Entry points: [`Device::of`], [`Device::event_source`], [`open_anew`].
+//! Each process opens a device for itself, once, and keeps it open. The reason is that what hangs
+//! on a context that was made before a fork belongs to both processes. It would outlive the process
+//! that uses it. A process opens a device once more after it has changed its credentials, with
+//! which the kernel compares those of the opener. librdmacm's own contexts serve for looking up
+//! addresses only. Knows nothing of connections. Entry points: [`Device::of`],
+//! [`Device::event_source`], [`open_anew`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;

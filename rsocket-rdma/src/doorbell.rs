@@ -1,12 +1,12 @@
 //! The doorbell of a software device whose provider may not ring it any more.
 //!
 //! The provider of soft-RoCE tells the kernel of new work by a `write` to the device's file. The
-//! kernel takes such writes only from the very credentials that opened it: not from a server that
-//! has changed to its user's since (setuid(2), setgroups(2), a log-in of sshd). The kernel takes
-//! the same command as an ioctl(2) from any process that has the file, which is how libibverbs
-//! sends all its other commands. Adapters have doorbells in mapped memory, and need neither.
-//! Soft-iWARP's provider is left alone: it complains on the program's standard error, which may be
-//! a connection, each time it is refused. Layouts and numbers are those of
+//! kernel takes such writes only from the very credentials that opened it. It takes none from a
+//! server that has changed to its user's since (setuid(2), setgroups(2), a log-in of sshd). The
+//! kernel takes the same command as an ioctl(2) from any process that has the file, which is how
+//! libibverbs sends all its other commands. Adapters have doorbells in mapped memory, and need
+//! neither. Soft-iWARP's provider is left alone: it complains on the program's standard error,
+//! which may be a connection, each time it is refused. Layouts and numbers are those of
 //! `rdma/ib_user_ioctl_cmds.h` and `rdma/ib_user_verbs.h`. Entry point: [`ring`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -87,7 +87,7 @@ pub(super) fn ring(file: c_int, queue_pair: u32) -> Result<(), Failure> {
             attribute(ATTR_WRITE_CMD, size_of::<u64>() as u16, COMMAND_POST_SEND),
         ],
     };
-    // SAFETY: the invocation is of the size that it says, and what its attributes point to lives on
+    // SAFETY: the invocation is of the size that it says. What its attributes point to lives on
     // this stack with the sizes that they say.
     let done = unsafe { libc::syscall(libc::SYS_ioctl, file, VERBS_IOCTL, &raw mut invocation) };
     if done == 0 { Ok(()) } else { Err(Failure::last()) }

@@ -1,11 +1,11 @@
 //! The names of libibverbs and librdmacm: the only module that has heard of the crate `rdma-sys`.
 //!
-//! From that crate come types and constants, nothing else: one call of an out-of-line function of
-//! its would make the library depend on libibverbs at load time, and then kill every program on a
-//! host without it. Functions come from a table of pointers ([`Library`]) that is filled by
-//! `dlopen` and `dlvsym` at the first use, from no constructor. The four inline functions that we
-//! need ask the provider's own table, which theirs would `unwrap`. Traps of that crate:
-//! `ibv_query_port` is the old one with a shorter struct; `ibv_event_type` is a Rust enum, so that
+//! Types and constants come from that crate, nothing else. One call of an out-of-line function of
+//! its would make the library depend on libibverbs at load time. It would then kill every program
+//! on a host without libibverbs. Functions come from a table of pointers ([`Library`]) that is
+//! filled by `dlopen` and `dlvsym` at the first use, from no constructor. The four inline functions
+//! that we need ask the provider's own table, which theirs would `unwrap`. Traps of that crate:
+//! `ibv_query_port` is the old one with a shorter struct. `ibv_event_type` is a Rust enum, so that
 //! a value newer than it is undefined behaviour.
 //!
 //! Entry point: [`library`].
@@ -82,8 +82,8 @@ macro_rules! table {
                             c_str(concat!(stringify!($symbol), "\0")),
                             c_str(concat!($version, "\0")),
                         )?;
-                        // SAFETY: the symbol of this name and version is a function of this type:
-                        // the C header says so, and the versions of a symbol never change their
+                        // SAFETY: the symbol of this name and version is a function of this type.
+                        // The C header says so, and the versions of a symbol never change their
                         // meaning.
                         unsafe {
                             core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) $(-> $ret)?>(found)
@@ -161,7 +161,7 @@ const VERBS_FILE: &CStr = c"libibverbs.so.1";
 const CM_FILE: &CStr = c"librdmacm.so.1";
 
 fn load(file: &'static CStr) -> Result<*mut c_void, Missing> {
-    // SAFETY: the name is a C string. The library's constructors run here; they are those of
+    // SAFETY: the name is a C string. The library's constructors run here. They are those of
     // rdma-core, which start no thread and call nothing of ours but hooks on descriptors that are
     // not ours.
     let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

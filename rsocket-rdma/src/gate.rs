@@ -136,8 +136,8 @@ pub(super) fn keep(field: &mut c_int, ours: bool) -> Result<(), Failure> {
     }
     let number = sys::private_copy(sys::borrow(*field))?;
     let old = core::mem::replace(field, number);
-    // SAFETY: the library opened it for the object that the field is part of, and names it by the
-    // field only, which has the other number now.
+    // SAFETY: the library opened the descriptor for the object that the field is part of. The
+    // library names it by the field only, and the field has the other number now.
     sys::discard(unsafe { OwnedFd::from_raw_fd(old) });
     if ours {
         let taken = |place: &AtomicI32| {

@@ -10,7 +10,7 @@
 //!
 //! - **Calls of librdmacm** are made one at a time, under a lock of ours, and hold no lock of the
 //!   program's. They make system calls, and some take the kernel a while (a queue pair's change of
-//!   state), but none waits for a peer, except that soft-iWARP connects its TCP inside
+//!   state). None waits for a peer, with one exception: soft-iWARP connects its TCP inside
 //!   [`CmId::connect`]. A signal handler that interrupts one gets `EAGAIN`.
 //! - **The data path** (posting, polling, arming) takes the provider's own spin locks and nothing
 //!   else. Some providers make a system call to ring the doorbell.
@@ -153,9 +153,9 @@ impl fmt::Display for CmError {
     }
 }
 
-/// Whether this process could use RDMA, as far as can be said without opening anything: a device is
-/// listed, its nodes may be opened, the libraries load. A host without devices is told by one
-/// failing `open`, and nothing is loaded. Does not remember a refusal.
+/// Whether this process could use RDMA, as far as can be said without opening anything. It could if
+/// a device is listed, its nodes may be opened, and the libraries load. A host without devices is
+/// told by one failing `open`, and nothing is loaded. Does not remember a refusal.
 ///
 /// # Errors
 /// What is missing.
@@ -198,8 +198,9 @@ fn nodes_open() -> Result<(), Missing> {
     }
 }
 
-/// What to say when memory could not be registered ([`MemoryError::Exhausted`](super::MemoryError),
-/// `needed` bytes of it): `None` where there is no limit, so that it was something else.
+/// What to say when `needed` bytes of memory could not be registered
+/// ([`MemoryError::Exhausted`](super::MemoryError)). `None` where there is no limit, so that the
+/// cause was something else.
 #[must_use]
 pub fn memory_limit(needed: u64) -> Option<Missing> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;

@@ -1,9 +1,10 @@
 //! Memory that the device can reach.
 //!
-//! It is mapped for this alone, whole pages of it, so that a child of a fork can be kept from
-//! having it: pages that a device writes must not be copied under it. (Memory of the program's is
-//! the exception: its child has it, and since Linux 5.12 the kernel gives the child the copy.)
-//! Knows nothing of what lies there. Entry points: [`Region`], [`Exposed`], in a [`Domain`].
+//! The memory is mapped for this alone, in whole pages, so that a child of a fork can be kept from
+//! having it. Pages that a device writes must not be copied under the device. Memory of the
+//! program's is the exception: the program's child has it. Since Linux 5.12 the kernel gives the
+//! child the copy. Knows nothing of what lies there. Entry points: [`Region`], [`Exposed`], in a
+//! [`Domain`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{c_int, c_void};

@@ -1,5 +1,5 @@
-//! Which bytes of the staging memory are in use: a ring from which each post takes one piece in a
-//! row, given back in the order in which they were taken.
+//! Which bytes of the staging memory are in use. The memory is a ring from which each post takes
+//! one piece in a row. Pieces are given back in the order in which they were taken.
 //!
 //! Knows offsets only. Entry point: [`Staging`].
 #![forbid(unsafe_code)]

@@ -1,10 +1,10 @@
 //! A queue pair for unreliable datagrams, bound to one address of one device
 //! (`wire-protocol §9.1`).
 //!
-//! Its memory is slots: those of receives begin with room for the global route header, those of
-//! sends hold a frame each until the device has sent it. What arrives waits in its slot until it is
-//! released. Must not know what the frames say. Entry point: [`UdPair::new`]. Exactly one thread at
-//! a time uses a pair.
+//! Its memory is slots. The slots of receives begin with room for the global route header. The
+//! slots of sends hold a frame each until the device has sent it. What arrives waits in its slot
+//! until it is released. Must not know what the frames say. Entry point: [`UdPair::new`]. Exactly
+//! one thread at a time uses a pair.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
@@ -148,8 +148,8 @@ impl UdPair {
         wanted.cap.max_recv_sge = 1;
         let mut made = core::ptr::null_mut();
         self.id.call(|f, id| {
-            // SAFETY: the identifier is alive and the gate held; the context is that of the same
-            // device that we opened ourselves, and stays open; the domain is ours. librdmacm takes
+            // SAFETY: the identifier is alive and the gate held. The context is that of the same
+            // device that we opened ourselves, and stays open. The domain is ours. librdmacm takes
             // the pair to where it can send, with the key that all have.
             unsafe {
                 (*id).verbs = device.context;
@@ -347,8 +347,8 @@ impl UdPair {
         // The completion that announced it was read before; the provider has the processor's
         // barrier.
         compiler_fence(Ordering::Acquire);
-        // SAFETY: inside the memory, initialised since it was mapped; the device has no receive in
-        // this slot until it is released, for which self is needed whole.
+        // SAFETY: inside the memory, initialised since it was mapped. The device has no receive in
+        // this slot until the slot is released, and a release needs self exclusively.
         Some(unsafe { core::slice::from_raw_parts(place, len) })
     }
 

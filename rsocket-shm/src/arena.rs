@@ -1,9 +1,9 @@
 //! One sealed memfd that two processes map: made by the connecting side, checked and mapped by the
 //! other.
 //!
-//! The peer can write every byte of it at any time, so what is read at [`Arena::open`] is checked,
-//! kept in private memory and never read again; size and seals are the kernel's word. It must not
-//! know which connection has which channel. Entry points: [`Arena::create`], [`Arena::open`],
+//! The peer can write every byte of the memfd at any time. So what is read at [`Arena::open`] is
+//! checked, kept in private memory and never read again. Size and seals are the kernel's word. Must
+//! not know which connection has which channel. Entry points: [`Arena::create`], [`Arena::open`],
 //! [`Arena::channel`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -347,9 +347,9 @@ impl Channel {
     pub fn direction(&self, which: u32) -> Direction {
         let offset =
             HEADER_LEN + self.index as usize * CHANNEL_LEN + (which & 1) as usize * DIRECTION_LEN;
-        // SAFETY: the index was below the arena's count when `Arena::channel` made this handle, and
-        // the mapping has arena_len(count) bytes; so offset + DIRECTION_LEN lies inside it,
-        // page-aligned. It is mapped while the handle may be used (`Arena::unmap`).
+        // SAFETY: the index was below the arena's count when `Arena::channel` made this handle. The
+        // mapping has arena_len(count) bytes, so offset + DIRECTION_LEN lies inside it,
+        // page-aligned. The arena is mapped while the handle may be used (`Arena::unmap`).
         unsafe { Direction::from_base(self.arena.add(offset)) }
     }
 

@@ -1,8 +1,8 @@
-//! What the two ends of one direction do to the memory they share: write payload, publish words,
-//! post buffers, and look at what the other did.
+//! What the two ends of one direction do to their shared memory: write payload, publish words, post
+//! buffers, and look at what the other did.
 //!
 //! Every operation is a few loads and stores: no lock, no allocation, no system call. Positions are
-//! the caller's (they live in the private state of `proto`'s halves); here they only choose a slot
+//! the caller's: they live in the private state of `proto`'s halves. Here they only choose a slot
 //! and the tag that tells one lap of a ring from the next. Nothing read here is to be believed:
 //! words, offsets and lengths are the peer's. Entry point: [`Direction`], from
 //! [`super::arena::Channel::direction`].
@@ -249,8 +249,8 @@ impl Direction {
         self.claim_lines(offset, len);
     }
 
-    /// Sender: the same for the messages that may come a little later, if they are like this one,
-    /// which was short, went to the small class and ended before `end`. The peer has no use for
+    /// Sender: the same for the messages that may come a little later, if they are like this one.
+    /// This one was short, went to the small class and ended before `end`. The peer has no use for
     /// these lines now.
     #[inline(always)]
     pub fn claim_ahead(&self, position: u32, end: u64, len: usize) {

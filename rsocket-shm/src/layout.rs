@@ -2,14 +2,15 @@
 //! plain `repr(C)` atomics; it must not know who uses them how. Entry points: [`DirectionPage`] and
 //! [`ArenaHeader`].
 //!
-//! A line that one side polls is never written by that side, and what the two sides write lies 128
-//! bytes apart (adjacent-line prefetch takes pairs of 64-byte lines). A connection that has
-//! exchanged a little touches two pages for each direction: the [`DirectionPage`], and the first of
-//! the receive buffer. The buffer has two classes, small and large, each with buffers, credits and
-//! a place in the stream of its own, so that short messages stay in warm memory while a bulk writer
-//! finds as much room as TCP would give it; a bit in the word says which class a message is in. All
-//! of it starts as zeroes, and any word may turn to zero at any time, since the peer can punch
-//! holes into the memory: zero is never a valid entry of a ring.
+//! A side does not write a line that it polls, but to take a waker out of it. What the two sides
+//! write lies 128 bytes apart, because adjacent-line prefetch takes pairs of 64-byte lines. A
+//! connection that has exchanged a little touches two pages for each direction: the
+//! [`DirectionPage`], and the first of the receive buffer. The buffer has two classes, small and
+//! large, each with buffers, credits and a place in the stream of its own. So short messages stay
+//! in warm memory while a bulk writer finds as much room as TCP would give it. A bit in the word
+//! says which class a message is in. All of the arena starts as zeroes. Any word may turn to zero
+//! at any time, since the peer can punch holes into the memory. So zero is never a valid entry of a
+//! ring.
 #![forbid(unsafe_code)]
 
 use core::mem::{offset_of, size_of};
@@ -47,8 +48,8 @@ pub const SMALL: usize = 4096;
 /// Bytes of a segment in the large class: as much as the kernel would take of a writer whose reader
 /// is busy.
 pub const LARGE: usize = 512 * 1024;
-/// The same, where a bridge is at the other end: what a busy reader leaves waits in the protocol's
-/// own buffers as well, and what is copied twice on its way should be in the cache the second time.
+/// The same, where a bridge is at the other end. What a busy reader leaves waits in the protocol's
+/// own buffers as well. What is copied twice on its way should be in the cache the second time.
 pub const LARGE_OF_BRIDGE: usize = 128 * 1024;
 /// Where the large class starts in the receive buffer.
 pub const LARGE_ZONE: usize = SEGMENTS * SMALL;
@@ -66,8 +67,8 @@ pub const WITH_ENTRY: u32 = 1 << 27;
 
 /// Entries in the table of mappings ([`super::places`]), and so the most that one end can have.
 pub const MAPS: usize = 1024;
-/// Bytes of the ring in which directly placed bytes travel: four pieces of the longest kind, so
-/// that the sender fills one while another is being placed.
+/// Bytes of the ring in which directly placed bytes travel. The ring has room for more than three
+/// pieces of the longest kind, so that the sender fills one while another is being placed.
 pub const PLACES: usize = 256 * 1024;
 
 /// Bytes before the receive buffer: the first page and as much of the message ring as does not fit

@@ -4,11 +4,11 @@
 //! The writer makes it ([`Outgoing::create`]) and brings it to the reader by means that this module
 //! does not know. The reader checks and maps it ([`Incoming::open`]) and says so in it. Each side
 //! keeps its own place in private memory. What the other side writes (its place, lengths, bytes) is
-//! read once and checked; a value that makes no sense ends the ring for the side that sees it. A
+//! read once and checked. A value that makes no sense ends the ring for the side that sees it. A
 //! full ring takes nothing: what to do with a datagram then is the caller's business.
 //!
 //! Waking: a reader that is about to sleep says so ([`Incoming::sleeping`]), fences, and looks once
-//! more; a writer that has put something in fences and takes that word ([`Put::Wake`]). How the
+//! more. A writer that has put something in fences and takes that word ([`Put::Wake`]). How the
 //! reader is then woken is the caller's business too.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -85,7 +85,7 @@ impl Ring {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: the mapping is as long as SIZE, page-aligned, and lives as long as self; every
+        // SAFETY: the mapping is as long as SIZE, page-aligned, and lives as long as self. Every
         // field is an atomic, for which any bytes are a value.
         unsafe { self.base.cast::<Head>().as_ref() }
     }

@@ -2,10 +2,10 @@
 //!
 //! The kernel looks for an abstract name where the socket that asks belongs, which is where its
 //! thread was when it was made. A thread may go elsewhere (`setns`, `unshare`), and take
-//! connections along that have attached. So before the first of them does, and before the first
-//! waker is made, the process makes a socket that stays at home, and keeps it. By this socket it
-//! signals wakers wherever its thread is. No waker is made elsewhere, since no peer would find it,
-//! and no connection of another namespace attaches ([`settle`]).
+//! connections along that have attached. So the process makes a socket that stays at home, and
+//! keeps it. It does so before the first connection attaches, and before the first waker is made.
+//! By this socket it signals wakers wherever its thread is. No waker is made elsewhere, since no
+//! peer would find it, and no connection of another namespace attaches ([`settle`]).
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

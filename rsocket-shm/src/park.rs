@@ -6,8 +6,8 @@
 //! comes second sees what the other did. So either the sleeper finds the data or the waking thread
 //! finds the sleeper.
 //!
-//! - The sleeper's fence is in [`Sleepers::arm`]; its partner is the waking thread's, in
-//!   [`Sleepers::wake`]. There are no others.
+//! - The sleeper's fence is in [`Sleepers::arm`]; its partner is the waking thread's, before
+//!   it looks at `any` (`wake_with`, `wake_unlocked`). There are no others.
 //! - `arm` writes the word, then sets its bit in `any` (a read-modify-write, Release). `wake`
 //!   clears `any` by a swap (Acquire) and then takes the words of the bits it got.
 //!   Read-modify-writes continue each other's release sequence, so every bit that the swap returned
@@ -15,9 +15,9 @@
 //! - `wake` takes a word before it wakes it. The other order would let a sleeper that woke early
 //!   arm the same word again and then be erased by the waking thread's belated clearing.
 //!
-//! A waking thread that is killed between taking a word and waking leaves its sleeper asleep; the
-//! kernel's FIN or reset on the TCP connection wakes it, unless a fork sibling keeps that open:
-//! such sleeps need a bound.
+//! A waking thread that is killed between taking a word and waking leaves its sleeper asleep. The
+//! kernel's FIN or reset on the TCP connection wakes the sleeper, unless a fork sibling keeps the
+//! connection open. Such sleeps need a bound.
 //!
 //! This module knows nothing of what is published, and is generic over its atomics for the models.
 #![forbid(unsafe_code)]
@@ -36,8 +36,8 @@ use rsocket_sync::atom::{Word32, Word64, full_fence, full_fence_after_exchange};
 
 pub use super::waiter_slot::{MARK_READY, ON_WORD, WAKER, on_word};
 
-/// How an epoll set is told which channel it was woken for: a bit of the ready bitmap of its side,
-/// and whether its waker is waking already.
+/// How an epoll set is told which channel it was woken for. Two things say it: a bit of the ready
+/// bitmap of the set's side, and whether the set's waker is waking already.
 ///
 /// A set whose thread sleeps is armed in each of its channels. If many of them become ready one
 /// after the other, as when a server answers all its clients at once, one wake says it all. It
@@ -70,8 +70,8 @@ impl<'a, W: Word64> Announce<'a, W> {
     fn must_wake(&self, id: u64) -> bool {
         // Release: pairs with the Acquire by which the set takes the bit.
         self.word.fetch_or(self.bit, Ordering::Release);
-        // Release: pairs with the Acquire in `hear`. If that comes later it brings the bit with it,
-        // and our ring is there or was heard; if it was earlier, it has taken our note.
+        // Release: pairs with the Acquire in `hear`. If that Acquire comes later, it brings the bit
+        // with it, and our ring is there or was heard. If it was earlier, it has taken our note.
         let note = note(id);
         self.its_word(id).swap(note, Ordering::Release) != note
     }
@@ -99,7 +99,7 @@ fn note(id: u64) -> u64 {
 }
 
 /// From here on the wakers of this side have to be woken again. To be called after a waker was
-/// drained and before the ready bits are looked at: a thread that did not wake, since it found the
+/// drained and before the ready bits are looked at. A thread that did not wake, since it found the
 /// waker waking, has set its bit before.
 #[inline]
 pub fn hear<W: Word64>(woken: &[W; WOKEN_WORDS]) {
@@ -156,7 +156,7 @@ impl<'a, A: Word32, W: Word64> Sleepers<'a, A, W> {
     }
 
     /// Takes the waker `id` out again. False when it is no longer there: it has been woken, or is
-    /// just about to be, so that a byte may still arrive in the waker. The bit in `any` may stay
+    /// just about to be. A byte may then still arrive in the waker. The bit in `any` may stay
     /// behind; that costs the next waking thread one look.
     pub fn disarm(&self, slot: usize, id: u64) -> bool {
         self.words.get(slot).is_some_and(|word| {

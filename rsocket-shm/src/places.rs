@@ -5,10 +5,9 @@
 //! the bytes lie in a ring of the channel, until a thread of the receiver's side puts them into
 //! place. Each piece lies behind a [`Header`] that names mapping and place. The ring has room of
 //! its own, apart from the receive buffer: a program that does not read its stream holds up nothing
-//! here.
-//! Positions are the caller's, as in [`super::direction`]; they count bytes since the start.
-//! Nothing that is read here is to be believed: [`Direction::next_place`] checks that a piece lies
-//! in the ring, and the caller that it lies in a mapping.
+//! here. Positions are the caller's, as in [`super::direction`]; they count bytes since the start.
+//! Nothing that is read here is to be believed. [`Direction::next_place`] checks that a piece lies
+//! in the ring, and the caller checks that it lies in a mapping.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -217,7 +216,7 @@ impl Direction {
     }
 
     /// Receiver: copies the piece at `taken`, of `len` bytes, to where the program wants it. The
-    /// last bytes come last, at once: a program that looks at them sees them change after all
+    /// last bytes come last, at once. A program that looks at them sees them change after all
     /// others, as it does where a device writes.
     ///
     /// # Safety
@@ -247,8 +246,8 @@ impl Direction {
     }
 }
 
-/// Copies so that a program that watches the last byte, or the last eight where they are aligned,
-/// sees them change after all others, as it does where a device writes.
+/// Copies so that a program that watches the last byte sees it change after all others, as it does
+/// where a device writes. Where the last eight bytes are aligned, this holds for all eight of them.
 ///
 /// # Safety
 /// As for a copy of `len` bytes, at least one.

@@ -1,24 +1,26 @@
 //! One end of a connected pair over one channel of an arena: the seam's [`QueuePair`] for shared
 //! memory.
 //!
-//! - *Memory* is cut from the receive buffer of the direction that comes in, and told to the peer
+//! - *Memory* is cut from the receive buffer of the direction that comes in. The peer reads of it
 //!   in that direction's target table, with a key. A write is one copy by the poster, straight to
 //!   its place; before it the poster compares the place with that table.
-//! - *Words* go through the message ring of the direction that goes out, those about credit too:
-//!   the other end asks for one order of all of them.
+//! - *Words*, those about credit too, go through the message ring of the direction that goes out.
+//!   The reason: the other end asks for one order of all words.
 //! - *Receives* are one running count. An entry of the credit ring holds it, always the same one:
 //!   it is overwritten and not queued. A word waits in the ring until the owner of the ring has a
-//!   receive for it; a post is reported when its word and all earlier ones have theirs. So the ring
-//!   never has more than the posts that were not reported and the receives that were not used.
+//!   receive for it. A post is reported when its word and all earlier ones have their receives. So
+//!   the ring never has more than the posts that were not reported and the receives that were not
+//!   used.
 //! - *The end* is said by the words `sender_closed` and `receiver_closed`. A process that dies says
 //!   nothing: that is the kernel's news, and the thread that watches the TCP connection says it
 //!   with [`ShmPair::bury`].
 //!
 //! What we believe of the peer is only counts, words and places. A lie about a count makes us
-//! report posts early or late, and overruns the liar's own ring; a lie about a place is stopped at
-//! the end of its own buffer. A peer with another device than this can write all of the channel at
-//! any time, registered or not: there is nothing in it but this pair. This module must not know
-//! what the words mean, nor who made the arena. Entry point: [`ShmPair::open`].
+//! report posts early or late, and overruns the liar's own ring. A lie about a place is stopped at
+//! the end of the liar's own buffer. A peer with another device than this can write all of the
+//! channel at any time, registered or not. There is nothing in the channel but this pair. This
+//! module must not know what the words mean, nor who made the arena. Entry point:
+//! [`ShmPair::open`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;
@@ -262,8 +264,8 @@ impl ShmPair {
         {
             return Some(Completion::Word(word));
         }
-        // A peer that closed waits with its end until its words have found receives, but we post
-        // none after our own close; and our close waits for our words.
+        // A peer that closed waits with its end until its words have found receives. But we post
+        // none after our own close, and our close waits for our words.
         let end = if peer_closed {
             word.is_none() || self.closed
         } else {

@@ -1,12 +1,12 @@
 //! Whether streaming stores pay, which is found out while bytes flow.
 //!
-//! Between two processors of one machine they are up to seven times as fast as ordinary stores,
-//! between those of another half as fast: it depends on the caches between them, of which a virtual
-//! machine is told nothing or something else. So a process tries both on what it sends, some
-//! megabytes each, goes on with the faster, and tries the other again from time to time: a virtual
-//! processor may be somewhere else by then. What is compared is the time from one end of a phase to
-//! the next, so that the receiver's part is in it. Where bytes do not flow as fast as they can, a
-//! phase says nothing, and nothing changes.
+//! Between two processors of one machine, streaming stores are up to seven times as fast as
+//! ordinary stores. Between those of another they are half as fast. The speed depends on the caches
+//! between the processors. A virtual machine is told nothing of these caches, or something else. So
+//! a process tries both on what it sends, some megabytes each, and goes on with the faster. It
+//! tries the other again from time to time: a virtual processor may be somewhere else by then. What
+//! is compared is the time from one end of a phase to the next, so that the receiver's part is in
+//! it. Where bytes do not flow as fast as they can, a phase says nothing, and nothing changes.
 //!
 //! Must not know how bytes are copied, or for whom. Entry points: [`streams`] before a long copy to
 //! another processor, and [`copied`] after it.

@@ -164,9 +164,9 @@ pub fn borrow() -> Option<WakerRef> {
     lend(THREAD)
 }
 
-/// As [`borrow`], for a sleep on its [`event`](WakerRef::event) as well: the front waker, which
-/// peers ring at a fraction of the cost, while no other thread has it, in a process without epoll
-/// sets.
+/// As [`borrow`], for a sleep on the waker's [`event`](WakerRef::event) as well. Lends the front
+/// waker while no other thread has it, in a process without epoll sets. Peers ring the front waker
+/// at a fraction of the cost.
 #[must_use]
 pub fn borrow_front() -> Option<WakerRef> {
     front::take_for_thread().or_else(borrow)
@@ -296,8 +296,8 @@ fn discard(waker: &Waker) {
 }
 
 /// In the child of a fork: the parent's wakers are not ours to sleep on, since both would drain
-/// them. Closes all but those of epoll sets (the owner of those keeps them or calls [`forget`]),
-/// and frees the locks of threads that do not exist here. The child has one thread; it calls this
+/// them. Closes all but those of epoll sets: the owner of those keeps them or calls [`forget`].
+/// Also frees the locks of threads that do not exist here. The child has one thread; it calls this
 /// before any other function here, after [`rsocket_host::thread::forked`].
 pub fn forked() {
     FREE.iter().for_each(|word| word.settle(0));

@@ -1,5 +1,5 @@
 //! What a process counts: the names of the counters, and one block of memory of fixed layout in
-//! which they stand, with as many words for reasons behind them.
+//! which they stand. Behind them the block has as many words for reasons.
 //!
 //! Must not know where the block is, nor who adds. Entry points: [`Counter`], [`Stats`],
 //! [`Snapshot`].
@@ -124,8 +124,8 @@ counters! {
     LocksBroken "locks_broken",
     /// Knocks of others than the user at the other end of the connection, who were sent away.
     Strangers "attach.strangers",
-    /// Times that the kernel was asked about the other end of a connection: for its owner, or when
-    /// it last acknowledged something (a netlink socket each).
+    /// Times that the kernel was asked about the other end of a connection, by a netlink socket
+    /// each. The question is for its owner, or when it last acknowledged something.
     LookUps "attach.look_ups",
     /// Names in the directory to meet in that were looked at.
     MeetNames "attach.names",

@@ -1,6 +1,6 @@
-//! The layout of the file in which a process shows its connections while it runs: words of 64 bits,
-//! in the order of the machine, at the numbers that stand here. Read by `rsstat`, written by
-//! rsocket-core.
+//! The layout of the file in which a process shows its connections while it runs. The file is words
+//! of 64 bits, in the order of the machine, at the numbers that stand here. Read by `rsstat`,
+//! written by rsocket-core.
 //!
 //! A page of [`head`] words with the process's counters, then records of [`RECORD_WORDS`] words, in
 //! chunks of [`CHUNK_RECORDS`]. What changes is written by plain stores and read without a lock:

@@ -1,5 +1,5 @@
-//! What the library tells about itself: why connections are on TCP ([`reason`]), what is counted
-//! ([`counters`]), and how a process shows its connections in a file ([`layout`]).
+//! What the library tells about itself: why connections are on TCP ([`reason`]) and what is counted
+//! ([`counters`]). Also how a process shows its connections in a file ([`layout`]).
 //!
 //! Pure values, which a process that counts and a program that shows share. Must not know
 //! connections, descriptors or files.

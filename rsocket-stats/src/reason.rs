@@ -1,5 +1,5 @@
-//! Why a connection is on TCP, or went back to it: one value for each reason, so that every one can
-//! be counted, shown and tested for.
+//! Why a connection is on TCP, or went back to it. There is one value for each reason, so that
+//! every one can be counted, shown and tested for.
 //!
 //! Entry points: [`Reason`], [`Reason::text`], [`Reason::ALL`].
 

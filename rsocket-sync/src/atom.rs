@@ -94,8 +94,8 @@ pub fn full_fence() {
 }
 
 /// As [`full_fence`], for a caller whose last access to shared memory was a read-modify-write that
-/// succeeded (a lock given back): on x86-64 such an instruction is a full fence by itself, and a
-/// second one costs as much as the whole of a short message's copy.
+/// succeeded (a lock given back). On x86-64 such an instruction is a full fence by itself. A second
+/// one costs as much as the whole of a short message's copy.
 #[inline(always)]
 pub fn full_fence_after_exchange() {
     // Elsewhere, and for tools that know the language's rules only, there is no such promise.

@@ -4,13 +4,14 @@
 //! program the scheduler takes the CPU away for a whole slice, some milliseconds. A yield gives it
 //! away for as long (since Linux 6.18, and 6.12.63: "sched/fair: Forfeit vruntime on yield"). A
 //! sleeper is woken in microseconds, since it may preempt a thread that has run for long. No call
-//! says whether other threads want the CPU, but it shows: a look, or the return from a yield, is
-//! *late*, long after the one before. From then on waits on this CPU sleep at once, for a time;
-//! then it is found out again.
+//! says whether other threads want the CPU, but it shows. A look, or the return from a yield, is
+//! then *late*: long after the one before. From then on waits on this CPU sleep at once, for a
+//! time; then it is found out again.
 //!
 //! That time is a multiple of what was lost, so that what others take costs a bounded share of all
-//! time: a machine that is itself held up now and then, as a virtual one is, spins all the same.
-//! Where it shows again soon the time grows fast, since to find out costs a slice each time.
+//! time. A machine that is itself held up now and then, as a virtual one is, therefore spins all
+//! the same. Where it shows again soon the time grows fast, since to find out costs a slice each
+//! time.
 //!
 //! Each process learns this for each CPU: threads move, and what wants one CPU leaves the others
 //! alone. The words are written when something was late and when the time is over, and only read by
@@ -32,13 +33,14 @@ use rsocket_host::{sys, thread};
 /// A millisecond in ticks of [`rsocket_host::sys::ticks`], about.
 const MS: u64 = 3_000_000;
 
-/// What is late: longer than a wake-up takes on a machine with work to do (measured: up to 0.2 ms),
-/// and shorter than the slice of a thread that keeps the CPU busy. (That is 0.7 ms on one
-/// processor, 1.4 on two, 2.8 on eight and more, and never less than the scheduler's tick lets it
-/// be.) A thread that ran for a shorter time was a guest.
+/// What takes longer than this is late. The limit is longer than a wake-up takes on a machine with
+/// work to do (measured: up to 0.2 ms). It is shorter than the slice of a thread that keeps the CPU
+/// busy. That slice is 0.7 ms on one processor, 1.4 on two, 2.8 on eight and more. The slice is
+/// never less than the scheduler's tick lets it be. A thread that ran for a shorter time was a
+/// guest.
 pub const LATE: u64 = MS / 2;
 
-/// How many times as long as what was lost the first time is: others then cost a fifth of all time
+/// How many times as long as what was lost the first time is. Others then cost a fifth of all time
 /// at most, if it does not show again soon.
 const SHARE: u64 = 4;
 
@@ -90,8 +92,8 @@ impl Backoff {
         false
     }
 
-    /// Whether the look or the return at `now` came late, where the one before was `before`; if so,
-    /// waits on this CPU sleep for a while. (Clocks of two CPUs may differ: time that runs
+    /// Whether the look or the return at `now` came late, where the one before was at `before`. If
+    /// so, waits on this CPU sleep for a while. (Clocks of two CPUs may differ: time that runs
     /// backwards is not late.)
     #[inline]
     pub fn was_late(&self, before: u64, now: u64) -> bool {
@@ -148,9 +150,9 @@ pub(crate) fn yield_now() {
 mod tests {
     use super::*;
 
-    /// Runs `ms` milliseconds of a thread that looks each time it may, where every `every` ms
-    /// others take the CPU for `lost` ms; the share of the time in which it did not spin, in per
-    /// mille.
+    /// Runs `ms` milliseconds of a thread that looks each time it may. Every `every` ms others take
+    /// the CPU for `lost` ms. Returns the share of the time in which the thread did not spin, in
+    /// per mille.
     fn share(ms: u64, every: u64, lost: u64) -> u64 {
         let b = Backoff::new();
         let (mut rested, step) = (0, MS / 10);

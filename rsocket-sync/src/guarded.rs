@@ -58,8 +58,8 @@ impl<T: Copy> Guarded<T> {
     /// What the lock gives, without it.
     ///
     /// # Safety
-    /// While the answer lives the caller is alone with the state: no other thread can reach it, or
-    /// all threads that can keep to another lock, which the caller holds.
+    /// While the answer lives the caller is alone with the state. Either no other thread can reach
+    /// it, or all threads that can reach it keep to another lock, which the caller holds.
     pub const unsafe fn alone(&self) -> Held<'_, T> {
         Held(self)
     }
@@ -71,8 +71,8 @@ impl<T: Copy> Guarded<T> {
     }
 
     /// From here on the copies may differ in anything. A thread that is killed has done its stores
-    /// in the order of its instructions, so that only the compiler must be kept from moving later
-    /// ones before this.
+    /// in the order of its instructions. So only the compiler must be kept from moving later stores
+    /// before this one.
     #[inline(always)]
     fn apart(&self) {
         self.near.store(0, Ordering::Relaxed);
@@ -82,8 +82,8 @@ impl<T: Copy> Guarded<T> {
     /// Makes the copy of this number the valid one.
     #[inline(always)]
     fn flip(&self, to: usize) {
-        // Release: pairs with the acquire of the lock in a holder that breaks it after our death,
-        // so that it sees the whole copy that the index names.
+        // Release: pairs with the acquire of the lock in a holder that breaks it after our death.
+        // Such a holder then sees the whole copy that the index names.
         self.current.store(to as u32, Ordering::Release);
     }
 }
@@ -125,8 +125,8 @@ pub struct Locked<'a, T: Copy> {
 }
 
 impl<T: Copy> Locked<'_, T> {
-    /// Gives the lock back, and does what must not be left out, such as waking the peer, before
-    /// handlers run that came meanwhile: one of them may jump out of the call.
+    /// Gives the lock back, and calls `then` before handlers run that came meanwhile. `then` does
+    /// what must not be left out, such as waking the peer: a handler may jump out of the call.
     #[inline(always)]
     pub fn unlock_then<R>(self, then: impl FnOnce() -> R) -> R {
         let this = core::mem::ManuallyDrop::new(self);
@@ -197,10 +197,11 @@ impl<'a, T: Copy> Held<'a, T> {
     }
 
     /// As [`Self::draft`], for an edit of a kind that is known to be small, and ends with
-    /// [`Draft::flip_amended`]. Where the last edit was of this kind too, only that is done again
-    /// to the spare copy, by `follow(spare, valid)`, which sees the states before and after it; a
-    /// type has one such kind. Any other edit, one that was given up and one whose author died make
-    /// the next copy a whole one: the mark of a small edit stands only after its end.
+    /// [`Draft::flip_amended`]. Where the last edit was of this kind too, only that edit is done
+    /// again to the spare copy, by `follow(spare, valid)`. `follow` sees the states before and
+    /// after that edit. A type has one such kind. Any other edit, one that was given up and one
+    /// whose author died make the next copy a whole one. The reason: the mark of a small edit
+    /// stands only after its end.
     #[inline(always)]
     pub fn amend(&mut self, follow: impl FnOnce(&mut T, &T)) -> Draft<'_, T> {
         self.reborrow().into_amended(follow)

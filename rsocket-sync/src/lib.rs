@@ -1,10 +1,10 @@
 //! Atomics, locks and spinning. What lies here knows nothing of sockets, directions or descriptors.
 //!
-//! The algorithms (the lock here, the sleeper's handshake of rsocket-core's `shm::park`) are
-//! written over the traits of [`atom`], so that the model tests run the very same code over a
-//! scheduler's atomics. Entry points: [`lock::OwnedLock`], [`mutex::Mutex`],
-//! [`guarded::Guarded`], [`published::Published`], [`spin::Adaptive`], [`backoff::of`]. After a
-//! fork the child calls [`rsocket_host::thread::forked`] before it takes any lock.
+//! The algorithms are the lock here and the sleeper's handshake of rsocket-shm's `park`. They
+//! are written over the traits of [`atom`], so that the model tests run the very same code over a
+//! scheduler's atomics. Entry points: [`lock::OwnedLock`], [`mutex::Mutex`], [`guarded::Guarded`],
+//! [`published::Published`], [`spin::Adaptive`], [`backoff::of`]. After a fork the child calls
+//! [`rsocket_host::thread::forked`] before it takes any lock.
 #![cfg_attr(not(test), no_std)]
 // A panic in here kills the user's program.
 #![cfg_attr(

@@ -1,16 +1,19 @@
 //! A lock that lives in shared memory and survives the death of its holder.
 //!
-//! One word: 0 is free, else the holder's kernel thread id in bits 0 to 30, and bit 31 set when a
-//! thread may sleep on it. It is held only to copy a state and publish it, for well under a
-//! microsecond, so a taker spins first. A taker that has waited long enough looks whether the
-//! holder still exists, and if not takes the lock over and is told so ([`Taken::Broken`]). A robust
-//! pthread mutex does not serve here: it deadlocks a signal handler and refuses a child that
-//! unlocks for its parent.
+//! The lock is one word, and 0 is free. Else bits 0 to 30 are the holder's kernel thread id, and
+//! bit 31 is set when a thread may sleep on the word. The lock is held only to copy a state and
+//! publish it, for well under a microsecond, so a taker spins first. A taker that has waited long
+//! enough looks whether the holder still exists, and if not takes the lock over and is told so
+//! ([`Taken::Broken`]). A robust pthread mutex does not serve here: it deadlocks a signal handler
+//! and refuses a child that unlocks for its parent.
 //!
-//! Limits: a holder is named by its id in *its* pid namespace, so holders must share one; and when
-//! a dead holder's id has gone to a new thread of another process, takers wait for that thread's
-//! end; when it has gone to the taker itself, and the taker holds another of our locks just then,
-//! it is told [`Taken::Own`].
+//! Limits:
+//!
+//! - A holder is named by its id in *its* pid namespace, so holders must share one.
+//! - When a dead holder's id has gone to a new thread of another process, takers wait for that
+//!   thread's end.
+//! - When the id has gone to the taker itself, and the taker holds another of our locks just then,
+//!   the taker is told [`Taken::Own`].
 //!
 //! Entry point: [`OwnedLock`]. The algorithm is [`acquire`] and [`release`], generic for the
 //! models.
@@ -187,7 +190,7 @@ pub fn try_acquire<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) -> Option<Ta
     }
 }
 
-/// Gives the lock back. Does nothing to a lock that this thread does not hold, which happens to the
+/// Gives the lock back. Does nothing to a lock that this thread does not hold. That happens to the
 /// child of a fork inside a signal handler that interrupted the section.
 #[inline]
 pub fn release<W: Word32, O: Os<W>>(word: &W, tid: u32, os: &O) {
@@ -341,8 +344,8 @@ impl OwnedLock {
         release(&self.0, tid, &Kernel);
     }
 
-    /// As [`Self::unlock`], and does what must not be left out, such as waking the peer, before
-    /// handlers run that came meanwhile: one of them may jump out of the call.
+    /// As [`Self::unlock`], and calls `then` before handlers run that came meanwhile. `then` does
+    /// what must not be left out, such as waking the peer: a handler may jump out of the call.
     #[inline(always)]
     pub fn unlock_then<R>(&self, tid: u32, then: impl FnOnce() -> R) -> R {
         free(&self.0, tid, &Kernel);
@@ -357,7 +360,7 @@ impl OwnedLock {
         self.0.load(Ordering::Relaxed) & !CONTENDED
     }
 
-    /// Makes it free, whichever thread held it: only for memory that no other thread can reach,
+    /// Makes it free, whichever thread held it. Only for memory that no other thread can reach,
     /// such as a private lock in the child of a fork.
     pub fn reset(&self) {
         // Mostly no thread held it, and a page that is not written is not copied.

@@ -66,8 +66,8 @@ impl<T> MutexGuard<'_, T> {
     /// The value.
     #[inline(always)]
     pub fn get(&mut self) -> &mut T {
-        // SAFETY: the lock is held as long as this guard lives, and the value is reached only
-        // through the one guard that there is then; the reference borrows it.
+        // SAFETY: the lock is held as long as this guard lives. The value is reached only through
+        // the one guard that there is then, and the reference borrows that guard.
         unsafe { &mut *self.value.get() }
     }
 }

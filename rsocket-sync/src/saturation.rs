@@ -1,10 +1,10 @@
 //! Saturation: whether every CPU has work without the thread that is about to spin.
 //!
 //! A spin pays where its CPU would be idle meanwhile. Where threads wait for a CPU, each
-//! microsecond of a spin is the turn of one of them: thirty-two servers of one client on two CPUs
+//! microsecond of a spin is the turn of one of them. Thirty-two servers of one client on two CPUs
 //! lost a fifth of their transactions by it. [`super::backoff`] learns from a CPU that was taken
 //! away for long. Threads that sleep soon, as servers do, take none away for long; so they are
-//! counted. A machine is saturated where more threads wait than run: fewer may be two ends that
+//! counted. A machine is saturated where more threads wait than run. Fewer may be two ends that
 //! spin for each other, or busy loops, beside which a long spin is worth its while. The kernel is
 //! asked after a spin in vain, and seldom.
 //!

@@ -1,7 +1,7 @@
 //! Spinning before sleeping: as long as it has paid lately, never against a peer on the same CPU.
 //!
 //! A sleep and a wake-up cost as much as hundreds of cache-line hand-overs, so a short spin decides
-//! every round trip; but a spin that fails is CPU thrown away, and a spin on the CPU that the peer
+//! every round trip. But a spin that fails is CPU thrown away. A spin on the CPU that the peer
 //! needs keeps away the very thing it waits for. [`Adaptive`] is a plain number for the caller to
 //! keep; it knows neither what is waited for nor what sleeping is.
 #![forbid(unsafe_code)]
@@ -14,30 +14,30 @@ use super::saturation::{self, Saturation};
 /// Where the cap ends up after failures.
 const LEAST_NS: u32 = 2_000;
 
-/// What it is at most before anything is known. Where spinning has paid it is the whole of what is
-/// configured, which should be longer than a wake-up takes: two ends that both sleep do not come
-/// out of it otherwise, since each has given up before the other is awake.
+/// What it is at most before anything is known. Where spinning has paid, it is the whole of what is
+/// configured. That should be longer than a wake-up takes. Otherwise two ends that both sleep do
+/// not come out of it, since each has given up before the other is awake.
 pub const FIRST_NS: u32 = 10_000;
 
 /// Once even the shortest spin has failed and a long sleep followed, one wait in so many is begun
-/// with a spin, which is a long one. Also what the number of [`Adaptive`] is at most while it
+/// with a spin. That spin is a long one. Also what the number of [`Adaptive`] is at most while it
 /// counts them.
 const RESTS: u32 = 16;
 
 /// What a wake-up takes, about; in a trial the peer's comes first.
 const WAKE_UP_NS: u32 = 30_000;
 
-/// Of the shortest spins one in so many is a long one instead: two ends that both sleep find each
-/// other only if one of them is awake for as long as it takes to wake the other up.
+/// Of the shortest spins one in so many is a long one instead. Two ends that both sleep find each
+/// other only if one of them is awake for as long as the other's wake-up takes.
 const TRIALS: u32 = 16;
 
 /// The number of an [`Adaptive`] whose next spin is that one.
 const TRIAL: u32 = u32::MAX - 1;
 
-/// Its number after the CPU was given away and was away for long, once; it is one less each time
-/// that this happens in a row, down to [`LAST_LATE`], from where on there is a back-off each time.
-/// (A machine that is itself held up by others, as a virtual one is, is late now and then whatever
-/// we do, and a sleeper would be late too.)
+/// Its number after the CPU was given away and was away for long, once. The number is one less each
+/// time that this happens in a row, down to [`LAST_LATE`]. From there on there is a back-off each
+/// time. A machine that is itself held up by others, as a virtual one is, is late now and then
+/// whatever we do. There a sleeper would be late too.
 const LATE: u32 = TRIAL - 1;
 const LAST_LATE: u32 = LATE - 7;
 
@@ -53,12 +53,12 @@ pub const CHEAP_LOOKS: u32 = 32;
 /// The same, where a look asks a device's queue.
 pub const DEAR_LOOKS: u32 = 4;
 
-/// What a spin lasts at most where every CPU has other work: less than a sleep and a wake-up take
-/// of the CPU's time, and enough for a peer that is about to answer.
+/// What a spin lasts at most where every CPU has other work. That is less than a sleep and a
+/// wake-up take of the CPU's time, and enough for a peer that is about to answer.
 const SATURATED_NS: u32 = 5_000;
 
 /// How often the only CPU is given away before the thread sleeps. The first in turn may be a third
-/// thread, or this one itself: the scheduler runs no peer that had more of the CPU than this
+/// thread, or this one itself. The scheduler runs no peer that had more of the CPU than this
 /// thread. A few turns in vain make up for that. A thread that sleeps instead leaves the debt to
 /// the peer, which then cannot give way to it, and both sleep every time.
 const TURNS: u32 = 40;
@@ -276,10 +276,11 @@ impl Adaptive {
         Spun::TimeOut
     }
 
-    /// In place of a spin where there is one CPU for this thread and all that could make `ready`
-    /// true (a device's own threads, a peer in another process): gives it to them, a few times.
-    /// That is a sleep and a wake-up less if it is enough; it is not where others take the CPU for
-    /// long, and where they did so lately it is not tried. `began` is the time now, in ticks.
+    /// In place of a spin, gives the CPU to others a few times. The case is one CPU for this thread
+    /// and for all that could make `ready` true (a device's own threads, a peer in another
+    /// process). These turns are a sleep and a wake-up less if they are enough. They are not enough
+    /// where others take the CPU for long. Where they did so lately it is not tried. `began` is the
+    /// time now, in ticks.
     pub fn give_way(&mut self, began: u64, cap_ns: u32, ready: impl FnMut() -> bool) -> bool {
         self.give_way_by(&Real, began, cap_ns, ready)
     }
@@ -337,8 +338,8 @@ impl Adaptive {
         };
     }
 
-    /// Told how long the sleep after a failed spin lasted, or one without a spin: a sleep that a
-    /// full spin would have covered restores the full length, a longer one after the shortest spin
+    /// Told how long the sleep after a failed spin lasted, or one without a spin. A sleep that a
+    /// full spin would have covered restores the full length. A longer one after the shortest spin
     /// lets the next ones [rest](Self::rests).
     pub fn slept(&mut self, ns: u64, cap_ns: u32) {
         if ns <= u64::from(cap_ns) {

@@ -1,8 +1,9 @@
 //! The headers of datagram sockets (`wire-protocol §9.2`, `§9.3`).
 //!
 //! Knows nothing of queue pairs or destinations. Entry points: [`UdHeader`] for frames on the queue
-//! pair, [`UdpHeader`] for those on the UDP socket, each with `to_bytes` and `parse`;
-//! [`Invitation`] for what stands behind the header of a packet that only this library knows.
+//! pair, [`UdpHeader`] for those on the UDP socket, and [`Invitation`]. Each header has `to_bytes`
+//! and `parse`. An [`Invitation`] stands behind the header of a packet that only this library
+//! knows.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -132,7 +133,7 @@ impl UdHeader {
 }
 
 /// What a packet on the UDP socket is for. Upstream sends the first two, and takes every number but
-/// 0 for the second (`wire-protocol §14`): the others are between two of ours, and do no harm
+/// 0 for the second (`wire-protocol §14`). The others are between two of ours, and do no harm
 /// elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -13,8 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// In which order a host stores the bytes of an integer.
 ///
-/// Entries are written in the order of the host that owns the table (`wire-protocol §3.4`); which
-/// that is was said once, by the flag in the private data.
+/// Entries are written in the order of the host that owns the table (`wire-protocol §3.4`). The
+/// flag in the private data said once which order that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endian {
     /// Least significant byte first.

@@ -1,5 +1,5 @@
 //! The two halves of one direction against each other, with two rings between them and nothing
-//! else: any interleaving delivers the bytes, neither half breaks a rule, and neither gets stuck.
+//! else. Any interleaving delivers the bytes, neither half breaks a rule, and neither gets stuck.
 
 use proptest::prelude::*;
 use rsocket_wire::proto::{RecvHalf, RecvParams, Region, SendHalf, Violation};

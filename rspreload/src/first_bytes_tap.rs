@@ -1,12 +1,12 @@
 //! The first bytes of a connection that a process in a sandbox reads and writes.
 //!
-//! A process that enters a sandbox leaves its connections to the kernel and forgets them; its
-//! siblings may attach one of them when it has ended (sshd after the log-in). Between hosts the
-//! two ends then know each other by the first bytes that they have seen
-//! ([`rsocket_edge::socket::fingerprint_bytes`]), of which the sandboxed process has moved some. So
-//! there the next definitions of `read` and `write` are replaced by these, which look at what was
-//! moved: in memory, without a system call. Bytes that go by other calls are missing, which makes
-//! the ends strangers, and the connection TCP's.
+//! A process that enters a sandbox leaves its connections to the kernel and forgets them. Its
+//! siblings may attach one of them when the process has ended (sshd after the log-in). Between
+//! hosts the two ends then know each other by the first bytes that they have seen
+//! ([`rsocket_edge::socket::fingerprint_bytes`]). The sandboxed process has moved some of those
+//! bytes. So there these functions replace the next definitions of `read` and `write`. They look at
+//! what was moved: in memory, without a system call. Bytes that go by other calls are missing,
+//! which makes the ends strangers, and the connection TCP's.
 //!
 //! Must not know sandboxes. Entry point: [`begin`].
 

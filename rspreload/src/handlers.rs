@@ -1,11 +1,11 @@
-//! The program's signal handlers. libc is given [`entered`] in place of each, which asks
-//! `rsocket_host::signals` and then jumps to the program's own: that runs on the same frame,
-//! with the same arguments, flags and mask, and returns to the kernel's.
+//! The program's signal handlers. [`change`] gives libc [`entered`] in place of each. [`entered`]
+//! asks `rsocket_host::signals` and then jumps to the program's own handler. That runs on the same
+//! frame, with the same arguments, flags and mask, and returns to the kernel's own return address.
 //!
-//! What the program asked for stays with the kernel (mask, `SA_RESTART`, `SA_ONSTACK`, ...); here
-//! is only what was exchanged: the handler, and whether it wanted `SA_SIGINFO`, which we always
-//! need. `SIG_DFL` and `SIG_IGN` pass, and so does everything in a vfork child, whose memory is its
-//! parent's, and in a sandbox. Must not know sockets.
+//! What the program asked for stays with the kernel (mask, `SA_RESTART`, `SA_ONSTACK`, ...). The
+//! table here has the handler that was exchanged, and a copy of its flags and mask: `SA_SIGINFO` is
+//! always set for the kernel. `SIG_DFL` and `SIG_IGN` pass, and so does everything in a vfork
+//! child, whose memory is its parent's, and in a sandbox. Must not know sockets.
 //!
 //! Everything may run in a handler, too. Two threads that change one signal at one time may
 //! exchange their old handlers, no more. Entry point: [`change`].
@@ -218,8 +218,8 @@ unsafe extern "C-unwind" fn prepare(
 /// Called by the kernel alone, as a handler with `SA_SIGINFO`.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn entered() {
-    // SAFETY: the three arguments are as they were when it leaves, by a jump to the handler with
-    // the kernel's own return address on the stack, or by a return there.
+    // SAFETY: the three arguments are as they were when it leaves. It leaves by a jump to the
+    // handler with the kernel's own return address on the stack, or by a return there.
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!(
         ".cfi_startproc",

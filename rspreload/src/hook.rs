@@ -1,14 +1,14 @@
 //! The `hook!` macro: how a function of libc's is defined here.
 //!
 //! A hook has libc's name and libc's signature. Its body runs under the contract of that function's
-//! manual page, which the C caller upholds. It must not keep a value with a destructor alive across
-//! a call into [`crate::real`], since such a call may be cancelled and unwind through it.
+//! manual page, which the C caller upholds. The body must not keep a value with a destructor alive
+//! across a call into [`crate::real`]. Such a call may be cancelled and unwind through the body.
 //!
 //! Variadic functions (`fcntl`, `ioctl`, `prctl`) are defined with a fixed number of arguments. On
-//! x86-64 and AArch64 Linux variadic integer arguments travel exactly as ordinary ones do, and an
-//! argument that the caller did not pass is a register whose value no function uses. Those whose
-//! number of arguments has no bound (`execl`, `dprintf`) cannot be written so; see [`passing_on!`]
-//! and [`listed!`].
+//! x86-64 and AArch64 Linux variadic integer arguments travel exactly as ordinary ones do. An
+//! argument that the caller did not pass is a register whose value no function uses. Functions
+//! whose number of arguments has no bound (`execl`, `dprintf`) cannot be written so; see
+//! [`passing_on!`] and [`listed!`].
 
 /// Defines and exports hooks. Under `cfg(test)` they are not exported, so that the test binary is
 /// not interposed. Three forms:
@@ -19,7 +19,7 @@
 /// - `fn name(…) -> T { … }`: the body always runs.
 ///
 /// In the first two the body stands in a function of its own, out of line and of the same
-/// signature, so that the way past it is a test and a jump: no frame, no saved register.
+/// signature. So the way past it is a test and a jump: no frame, no saved register.
 macro_rules! hook {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, with $slot:ident of $fd:ident => $body:block)+) => {
         hook! {$(
@@ -60,9 +60,9 @@ macro_rules! hook {
     )+};
 }
 
-/// Defines a hook with an unbounded argument list, which is exported if it says so: it calls a
-/// preparing function, which sees the first argument and gives the address of the next definition,
-/// then jumps there with every argument register and the stack as they were.
+/// Defines a hook with an unbounded argument list, which is exported if it says so. The hook calls
+/// a preparing function, which sees the first argument and gives the address of the next
+/// definition. The hook then jumps there with every argument register and the stack as they were.
 macro_rules! passing_on {
     ($($(#[$meta:meta])* $name:ident => $prepare:path;)*) => {$(
         $(#[$meta])*
@@ -72,7 +72,7 @@ macro_rules! passing_on {
         #[unsafe(naked)]
         pub(crate) unsafe extern "C-unwind" fn $name() {
             // SAFETY: saves and restores every register that can hold an argument (al counts the
-            // vector registers), keeps the stack aligned for the call, and leaves by a jump, so
+            // vector registers), and keeps the stack aligned for the call. It leaves by a jump, so
             // that the next function finds what the caller of this one gave.
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(
@@ -155,9 +155,9 @@ macro_rules! passing_on {
     )*};
 }
 
-/// Defines and exports a hook whose arguments are a string and a list that ends in a null pointer:
-/// it lays the argument registers down right before the arguments that the caller left on the
-/// stack, so that all of them together are an array, and calls `(first, array)`.
+/// Defines and exports a hook whose arguments are a string and a list that ends in a null pointer.
+/// The hook lays the argument registers down right before the arguments that the caller left on the
+/// stack. All of them together are then an array. The hook calls `(first, array)`.
 macro_rules! listed {
     ($($(#[$meta:meta])* $name:ident => $with_array:path;)*) => {$(
         $(#[$meta])*
@@ -218,7 +218,7 @@ macro_rules! listed {
 }
 
 /// Defines a hook that asks `prepare` where to go, with the first three arguments and the return
-/// address, and jumps there with everything as it was.
+/// address. The hook then jumps there with everything as it was.
 macro_rules! by_caller {
     ($($(#[$meta:meta])* $name:ident => $prepare:path;)*) => {$(
         $(#[$meta])*

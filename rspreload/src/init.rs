@@ -1,11 +1,11 @@
 //! What happens when the library is loaded and unloaded. The steps around `fork` are
 //! `rsocket_edge::process`'s.
 //!
-//! Nothing here is needed for hooks to be right: they may run earlier (from another library's
-//! constructor, or from an allocator that starts up inside the loader) and then look up what they
+//! Nothing here is needed for hooks to be right. Hooks may run earlier (from another library's
+//! constructor, or from an allocator that starts up inside the loader). They then look up what they
 //! need themselves. The constructor only takes that work out of the program's first calls, and
-//! copies our variables before the program can change them. It makes no system call of its own; the
-//! configuration is read with the first TCP socket, or if the last program left some
+//! copies our variables before the program can change them. It makes one system call of its own,
+//! `getpid`. The configuration is read with the first TCP socket, or if the last program left some
 //! ([`crate::policy`]), or if there are statistics to be written.
 
 use rsocket_edge::{exec_handover, process, readiness, socket};

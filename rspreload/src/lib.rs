@@ -7,11 +7,11 @@
 //! 1. The dynamic linker has bound `read` to [`hooks::recv`]'s function of that name (`calls.txt`
 //!    lists all of them). It is a C function of a few lines without logic of its own; what it does
 //!    stands in [`ops`].
-//! 2. [`shadow`] (`rsocket_edge::descriptors`) is asked what descriptor 7 stands for: one relaxed
-//!    load from a flat array. Nearly always the answer is "nothing of ours", and the hook jumps to
-//!    the next definition of `read` in the process, through the pointer that [`real`] holds. That
-//!    is the *miss path*: about ten instructions, no lock, no allocation, no system call, right in
-//!    a signal handler, before our constructor, and in a `vfork` child.
+//! 2. The hook asks [`shadow`] (`rsocket_edge::descriptors`) what descriptor 7 stands for: one
+//!    relaxed load from a flat array. Nearly always the answer is "nothing of ours". The hook then
+//!    jumps to the next definition of `read` in the process, through the pointer that [`real`]
+//!    holds. That is the *miss path*: about ten instructions, no lock, no allocation, no system
+//!    call. It is right in a signal handler, before our constructor, and in a `vfork` child.
 //! 3. If 7 is one of our TCP connections, `socket::enter_receive` says by which route the call
 //!    goes. `Route::Kernel`: the next `read`, between the enter and the leave call, so that the
 //!    attach machine knows that a thread is inside the kernel. `Route::Device`: `socket::receive`.
@@ -20,7 +20,7 @@
 //!
 //! # What the modules must not know
 //!
-//! `hooks` never sees a queue pair, a lock or a byte of protocol; `shadow` never sees a socket;
+//! `hooks` never sees a queue pair, a lock or a byte of protocol; `shadow` never sees a socket.
 //! `real` sees neither, and `handlers` only the program's signal handlers. What a socket is stands
 //! in `rsocket_edge::socket`.
 //!

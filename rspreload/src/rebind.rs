@@ -6,10 +6,10 @@
 //! a new object and is not resolved yet. Everything else in the object stays bound as the program
 //! wanted it.
 //!
-//! Slots in pages that the linker has made read-only are written through `/proc/self/mem`: changing
-//! the protection could take a page from a thread that is just relocating its object. Where that is
-//! forbidden, everything goes back to TCP, and the process attaches no more. Must not know what a
-//! hook does. Entry points: [`Before::now`], [`Before::rebind`].
+//! `Writer` writes slots through `/proc/self/mem` where the linker has made their pages read-only.
+//! A change of the protection could take a page from a thread that is just relocating its object.
+//! Where `/proc/self/mem` is forbidden, everything goes back to TCP, and the process attaches no
+//! more. Must not know what a hook does. Entry points: [`Before::now`], [`Before::rebind`].
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -238,8 +238,8 @@ impl Writer {
     }
 }
 
-/// Whether `dlopen` of this name by the code at `caller` does the same when we call it instead:
-/// then neither the caller's own search path counts, nor where the caller lies. (The program's
+/// Whether `dlopen` of this name by the code at `caller` does the same when we call it instead.
+/// Then neither the caller's own search path counts, nor where the caller lies. (The program's
 /// RPATH counts in either case.)
 ///
 /// # Safety

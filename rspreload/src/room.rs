@@ -37,8 +37,8 @@ fn is_ours() -> bool {
     shadow::any() && !sandbox::inside() && shadow::mine()
 }
 
-/// The program has a new descriptor: if it nears the limit there is to be room for the next ones,
-/// which it may make where no hook sees it.
+/// The program has a new descriptor. If that nears the limit there is to be room for the next ones,
+/// which the program may make where no hook sees it.
 #[inline(always)]
 pub(crate) fn made(fd: c_int) {
     if headroom::is_crowded(fd) {

@@ -1,10 +1,10 @@
 //! `rsrun`: finds the library, sets the environment, and becomes the program.
 //!
 //! [`arguments`] is the command line, [`settings`] what of it becomes the environment, [`library`]
-//! where the library is, [`preload`] the order in `LD_PRELOAD`, [`program`] whether the program can
-//! be served at all, [`explain`] the report. The exit status is the program's; 125 when rsrun
-//! itself fails or refuses, 126 when the program cannot be executed, 127 when it is not found, as
-//! env(1) has it.
+//! where the library is, and [`preload`] the order in `LD_PRELOAD`. [`program`] is whether the
+//! program can be served at all, [`explain`] the report. The exit status is the program's, with
+//! three exceptions, as env(1) has them. It is 125 when rsrun itself fails or refuses, 126 when the
+//! program cannot be executed, and 127 when it is not found.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

@@ -1,5 +1,5 @@
-//! The order in `LD_PRELOAD`. What was there stays; a sanitizer's run-time library must come before
-//! everything, and ours comes before what else is there, so that it is what the program calls.
+//! The order in `LD_PRELOAD`. What was there stays. A sanitizer's run-time library must come before
+//! everything. Ours comes before what else is there, so that it is what the program calls.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

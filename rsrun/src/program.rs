@@ -1,6 +1,6 @@
 //! Whether a program can be served. The dynamic linker preloads nothing into static programs, nor
-//! into those that get privileges by being executed, nor across architectures; and Go makes its
-//! system calls itself. There the library would silently do nothing, so rsrun says so and refuses.
+//! into those that get privileges by being executed, nor across architectures. Go makes its system
+//! calls itself. There the library would silently do nothing, so rsrun says so and refuses.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

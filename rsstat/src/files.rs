@@ -47,7 +47,7 @@ pub fn all() -> (Vec<Process>, Vec<Process>) {
 
 /// Removes the files of all killed processes; how many there were. What else is not wanted any more
 /// goes, too. A process that was killed when it had said that it ends had no time to remove its
-/// file, nor had one that was killed when it made the file.
+/// file. Nor had one that was killed when it made the file.
 #[must_use]
 pub fn forget_dead(directories: &[PathBuf]) -> usize {
     let mut killed = 0;

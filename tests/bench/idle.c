@@ -1,14 +1,16 @@
 // Many idle connections and a busy one on one epoll object.
 //
-//   idle [NUMBER [ROUNDS [FEW]]]: prints "p50 NS p99 NS kib N mapped N growth N": round trips of
-//   the busy one; the resident memory of both ends for each idle connection, what there is of it,
-//   and what it seems to be when a page that both have mapped counts twice; and, with FEW, how many
-//   times as long a round trip is as beside FEW idle ones (0 without). A machine's speed changes
-//   from second to second, so the two take turns of milliseconds, each in processes of its own; and
-//   a cache line's way from core to core may depend on which page it is in, so that each turn has
-//   another busy connection. The median of the turns' ratios is told.
+//   idle [NUMBER [ROUNDS [FEW]]]: prints "p50 NS p99 NS kib N mapped N growth N".
 //
-// A child serves by epoll on core 1; its parent connects, exchanges 64 bytes on each connection,
+// p50 and p99 are of round trips of the busy one. kib is the resident memory of both ends for each
+// idle connection, what there is of it. mapped is what that memory seems to be when a page that
+// both have mapped counts twice. growth, with FEW, is how many times as long a round trip is as
+// beside FEW idle ones (0 without). A machine's speed changes from second to second, so the two
+// take turns of milliseconds, each in processes of its own. A cache line's way from core to core
+// may depend on which page it is in, so each turn has another busy connection. The median of the
+// turns' ratios is told.
+//
+// A child serves by epoll on core 1. Its parent connects, exchanges 64 bytes on each connection,
 // and then asks on the last one, spinning, on core 0.
 #include "bench.h"
 
@@ -34,8 +36,8 @@ static int by_size(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return x < y ? -1 : x > y;
 }
-// Resident memory of two processes in KiB: of each its share ("Pss": a page is divided by the
-// number of those who have it), and all that each has mapped ("Rss").
+// Resident memory of two processes in KiB. Of each its share ("Pss": a page is divided by the
+// number of processes that have it), and all that it has mapped ("Rss").
 typedef struct {
   double share, mapped;
 } memory;

@@ -1,8 +1,10 @@
 // What the machine allows at this moment, without any sockets: the ground that ratios stand on.
 //
-//   limits line [MILLISECONDS]: prints "line NS": the median round trip of one cache line between
-//   two cores limits ring [MIB]: prints "ring MB/s": the best of three sizes of a ring between two
-//   cores, two copies, streaming stores
+//   limits line [MILLISECONDS]
+//       prints "line NS": the median round trip of one cache line between two cores
+//   limits ring [MIB]
+//       prints "ring MB/s": the best of three sizes of a ring between two cores, two copies,
+//       streaming stores
 #include "bench.h"
 
 #include <emmintrin.h>
@@ -28,7 +30,8 @@ static pid_t answerer(lines *l) {
   if (p) return p;
   pin(1);
   for (unsigned long seen = 0;;) {
-    unsigned long now = atomic_load_explicit(&l->there, memory_order_acquire);  // pairs with the asker's store
+    // Pairs with the asker's store.
+    unsigned long now = atomic_load_explicit(&l->there, memory_order_acquire);
     if (now == seen) continue;
     if (now == ~0ul) _exit(0);
     atomic_store_explicit(&l->back, seen = now, memory_order_release);

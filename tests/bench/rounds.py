@@ -1,6 +1,8 @@
-"""Request and answer of 64 bytes between two processes: `rounds.py SECONDS [recv|poll|select|epoll]`.
+"""Request and answer of 64 bytes between two processes: `rounds.py SECONDS
+[recv|poll|select|epoll]`.
 
-Both wait in recv, or in that call before each. Prints `rate N p50 NS p99 NS`: rounds a second, and what one takes in nanoseconds. It knows no library.
+Both wait in recv, or in that call before each. Prints `rate N p50 NS p99 NS`: rounds a second, and
+what one takes in nanoseconds. It knows no library.
 """
 
 import os

@@ -10,8 +10,8 @@
 #define SUBSCRIBED "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"
 #define PUBLISH "*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$64\r\n" BODY "\r\n"
 
-// More of the message that this one waits for: 1 when it is whole, 0 when not yet, -1 if it is
-// another or the end.
+// More of the message that this one waits for. 1 when the message is whole, 0 when not yet, -1 if
+// it is another or the end.
 static int more(asking *a) {
   char b[sizeof MESSAGE];
   size_t left = sizeof MESSAGE - 1 - a->got;

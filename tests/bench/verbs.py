@@ -1,4 +1,5 @@
-"""The table of scripts/bench-verbs: `verbs.py FIGURES JSON`, FIGURES as tests/bench/verbs.sh writes them."""
+"""The table of scripts/bench-verbs: `verbs.py FIGURES JSON`, FIGURES as tests/bench/verbs.sh writes
+them."""
 import json
 import pathlib
 import statistics

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# In the virtual machine: the rounds of scripts/bench-verbs. Writes a line `DEVICE CELL LIBRARY FIGURE` for each run into
-# $VM_OUT/figures, FIGURE in µs (latencies) or Gbit/s, `-` where the program failed.
+# In the virtual machine: the rounds of scripts/bench-verbs. Writes a line `DEVICE CELL LIBRARY
+# FIGURE` for each run into $VM_OUT/figures, FIGURE in µs (latencies) or Gbit/s, `-` where the
+# program failed.
 . "$(dirname "$0")/../vm/guest.sh"
 OURS=$TARGET/release/librsocket.so
 UPSTREAM=$(dpkg -L librdmacm1 | grep '/rsocket/librspreload.so$')
@@ -24,8 +25,9 @@ rstreams() {
   OUT=$(tail -n 1 "$tmp/client")
   return $rc
 }
-# rstream_cell CELL LIBRARY SIZE ARG... : rstream prints the time of a transfer to a hundredth of a µs, and the bandwidth to a
-# hundredth of a Gbit/s, which is too coarse here: what a bandwidth is worth is worked out from the time.
+# rstream_cell CELL LIBRARY SIZE ARG... : rstream prints the time of a transfer to a hundredth of a
+# µs, and the bandwidth to a hundredth of a Gbit/s. The latter is too coarse here: a bandwidth is
+# worked out from the time.
 rstream_cell() {
   local cell=$1 library=$2 size=$3 figure=-
   shift 3

@@ -1,5 +1,5 @@
-/* A malloc that opens, reads and closes a file when it is first used, as real ones do to learn about the
- * machine, and that dies if it is entered again meanwhile. */
+/* A malloc that opens, reads and closes a file when it is first used, as real ones do to learn
+ * about the machine, and that dies if it is entered again meanwhile. */
 #include <fcntl.h>
 #include <stddef.h>
 #include <string.h>

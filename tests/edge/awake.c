@@ -1,5 +1,5 @@
-// What the data path, and attaching, cost in system calls. Both ends of a connection in one thread; a write to
-// descriptor -1 marks where a stage begins, for whoever traces us (tests/syscalls.rs).
+// What the data path, and attaching, cost in system calls. Both ends of a connection in one thread;
+// a write to descriptor -1 marks where a stage begins, for the tracer (tests/syscalls.rs).
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>

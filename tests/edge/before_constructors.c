@@ -1,5 +1,5 @@
-/* Calls hooks before any constructor of any library ran (.preinit_array), from a constructor, from main, and
- * from an exit handler and a destructor. */
+/* Calls hooks before any constructor of any library ran (.preinit_array), from a constructor, from
+ * main, and from an exit handler and a destructor. */
 #include "net.h"
 
 static int tcp[2];

@@ -1,5 +1,5 @@
-/* pthread_cancel of a thread that is blocked inside a hooked call must unwind through the hook: clean-up
- * handlers run, the thread ends as cancelled, and the process lives. */
+/* pthread_cancel of a thread that is blocked inside a hooked call must unwind through the hook:
+ * clean-up handlers run, the thread ends as cancelled, and the process lives. */
 #include "net.h"
 #include <poll.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Standard descriptors that are closed at the start: the sockets take their numbers, and nobody else does.
- * Reports by its exit code alone. */
+/* Standard descriptors that are closed at the start: the sockets take their numbers, and no other
+ * file does. Reports by its exit code alone. */
 #include "net.h"
 #include <fcntl.h>
 

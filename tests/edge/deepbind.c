@@ -1,6 +1,7 @@
-/* A plug-in that is loaded with RTLD_DEEPBIND goes on with both ends of the program's connection, by calls and by a pointer to a
- * function, and by what dlsym finds; from several threads that load and unload it; and a second one that the first loads in the same way.
- * argv[1] is the plug-in, argv[2] a copy of it, argv[3] "lazy" or "now". */
+/* A plug-in that is loaded with RTLD_DEEPBIND goes on with both ends of the program's connection.
+ * It does so by calls, by a pointer to a function, and by what dlsym finds; from several threads
+ * that load and unload it. So does a second one that the first loads in the same way. argv[1] is
+ * the plug-in, argv[2] a copy of it, argv[3] "lazy" or "now". */
 #include "net.h"
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,8 +1,9 @@
-/* A second interposer, to stand behind the library under test. Its `read` is an indirect function, so that
- * looking it up runs code of ours in the middle of the look-up: with -DSIGNAL a signal arrives there, with
- * -DSLEEP the look-up takes so long that another thread forks meanwhile.
+/* A second interposer, to stand behind the library under test. Its `read` is an indirect function,
+ * so that looking it up runs code of ours in the middle of the look-up. With -DSIGNAL a signal
+ * arrives there. With -DSLEEP the look-up takes so long that another thread forks meanwhile.
  *
- * Its constructor runs before that of the library under test, so that the hooks still have to look up. */
+ * Its constructor runs before that of the library under test, so that the hooks still have to look
+ * up. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* Writes from the destructor of a pthread key, which runs after the thread's own thread-locals are gone. */
+/* Writes from the destructor of a pthread key, which runs after the thread's own thread-locals are
+ * gone. */
 #include "net.h"
 #include <pthread.h>
 

@@ -1,5 +1,6 @@
-/* A connected pair of TCP sockets over the loopback, for the programs beside this file. It has carried enough
- * bytes both ways to be worth more than TCP, so that what follows runs on a device where one can be had. */
+/* A connected pair of TCP sockets over the loopback, for the programs beside this file. It has
+ * carried enough bytes both ways to be worth more than TCP. So what follows runs on a device, where
+ * one can be had. */
 #pragma once
 #include <arpa/inet.h>
 #include <netinet/in.h>

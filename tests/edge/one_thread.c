@@ -1,5 +1,5 @@
-/* One thread holds both ends and writes before it reads. TCP takes what fits its buffers without the peer's
- * help; so must whatever carries the connection instead. */
+/* One thread holds both ends and writes before it reads. TCP takes what fits its buffers without
+ * the peer's help; so must whatever carries the connection instead. */
 #include "net.h"
 
 int main(void) {

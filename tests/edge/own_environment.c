@@ -1,4 +1,5 @@
-/* Writes over its environment, as programs do that change their title, then empties it, all before its first socket. */
+/* Writes over its environment, as programs do that change their title, then empties it, all before
+ * its first socket. */
 #include "net.h"
 #include <string.h>
 

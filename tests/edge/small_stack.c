@@ -1,5 +1,6 @@
-/* Every call that is hooked, each in a thread of its own with the smallest stack that there is: the process's first socket, the
- * connection's whole life, and then one call after the other on a connection that is on a device. */
+/* Every call that is hooked, each in a thread of its own with the smallest stack that there is.
+ * First the process's first socket, then the connection's whole life, then one call after the other
+ * on a connection that is on a device. */
 #include <dlfcn.h>
 #include "net.h"
 #include <aio.h>
@@ -40,7 +41,8 @@ static void small(void (*f)(void)) {
     MUST(pthread_create(&t, &a, (void *(*)(void *))(void *)f, NULL) == 0);
     MUST(pthread_join(t, NULL) == 0);
 }
-/* A call that takes four bytes which fds[0] has sent, one that sends four to fds[1], and any other. */
+/* A call that takes four bytes which fds[0] has sent, one that sends four to fds[1], and any
+ * other. */
 #define TAKES(c) \
     { \
         MUST(send(fds[0], "ping", 4, 0) == 4); \
@@ -168,7 +170,8 @@ CALL(lio_listio, static struct aiocb a; a = (struct aiocb){.aio_fildes = fds[0],
      .aio_lio_opcode = LIO_WRITE}; MUST(lio_listio(LIO_WAIT, (struct aiocb *[]){&a}, 1, NULL) == 0); SENDS(aio_return(&a)))
 CALL(fdopen, FILE *f = fdopen(dup(fds[0]), "w"); MUST(f); SENDS(fputs("ping", f) >= 0 && fflush(f) == 0 ? 4 : 0); MUST(fclose(f) == 0))
 CALL(freopen, FILE *f = fopen("/dev/null", "r"); MUST(f && freopen("/dev/zero", "r", f)); MUST(fclose(f) == 0))
-/* The linker itself is content with what is left of the smallest stack, for a library of libc's own. */
+/* The linker itself is content with what is left of the smallest stack, for a library of libc's
+ * own. */
 CALL(dlopen, void *h = dlopen("libresolv.so.2", RTLD_NOW | RTLD_DEEPBIND); MUST(h && dlclose(h) == 0))
 CALL(dlmopen, void *h = dlmopen(LM_ID_BASE, "libresolv.so.2", RTLD_NOW); MUST(h && dlclose(h) == 0))
 CALL(closefrom, pid_t c = fork(); if (c == 0) { closefrom(3); _exit(3); } ends(c))

@@ -1,4 +1,5 @@
-/* Functions whose arguments have no fixed number, through hooks that have: every argument arrives. */
+/* Functions whose arguments have no fixed number, through hooks that have: every argument
+ * arrives. */
 #include "net.h"
 #include <errno.h>
 #include <fcntl.h>

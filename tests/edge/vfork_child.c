@@ -1,5 +1,5 @@
-/* A vfork child runs in its parent's memory but has descriptors of its own: what it closes and duplicates
- * must not touch what the parent has. */
+/* A vfork child runs in its parent's memory but has descriptors of its own: what it closes and
+ * duplicates must not touch what the parent has. */
 #include "net.h"
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # What the runner of the generator does with a block of seeds: the reference over TCP, the modes,
-# and the judgement of what differs. Sourced by tests/generator/run, which says how a mode is
+# and the judgement of what differs. tests/generator/run sources this file; it says how a mode is
 # started (`P_MODE`); `worker` is what it calls.
 
 compile_generator() {
@@ -64,7 +64,7 @@ shrink() {
   done
   echo "$keep"
 }
-# In one piece, whoever else is writing.
+# In one piece, whichever other worker is writing.
 aloud() { flock "$work" cat "$dir/said"; }
 
 judge() {
@@ -89,8 +89,8 @@ judge() {
   aloud
 }
 
-# in_mode MODE FIRST COUNT : the block in this mode. What TCP says is kept for the next mode; in
-# mode shm the generator leaves out what TCP alone can do, so that one has a reference of its own.
+# in_mode MODE FIRST COUNT : the block in this mode. What TCP says is kept for the next mode. In
+# mode shm the generator leaves out what TCP alone can do, so that mode has a reference of its own.
 in_mode() {
   local seed reference bad=0 excepted=0 unsteady=0
   MODE=$1 strict=()

@@ -19,7 +19,7 @@ const char *read_back(int end, ssize_t n, int moves) {
   return "";
 }
 
-// Who takes nothing more answers with a reset.
+// An end that takes nothing more answers with a reset.
 static int takes_nothing(int end) { return g.closed[end] || (g.deaf[end] && g.ended[end]); }
 
 void was_sent(int end, ssize_t n) {

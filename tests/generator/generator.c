@@ -5,11 +5,11 @@
 //   generator replay SEED [OPTION...]       the calls of one seed
 //   generator other PATH [-6]               the other process, which has the accepted end
 //
-// Options: -6; -s leaves out what cannot be where TCP is excluded; -o PATH meets the other process
-// there (else both ends are this one's); -k KEEP, a string of 0 and 1, says which calls are made.
+// Options: -6. -s leaves out what cannot be where TCP is excluded. -o PATH meets the other process
+// there (else both ends are this one's). -k KEEP, a string of 0 and 1, says which calls are made.
 //
 // It knows nothing of the library. `tests/generator/run` runs it both ways and compares what was
-// written, so whatever is written must not depend on time: before each call all bytes that were
+// written. So whatever is written must not depend on time. Before each call all bytes that were
 // sent have arrived (`settle`), and no call moves more than the buffers of both ends hold. A line
 // "SEED kind NAME" says that a limit of the library's was met.
 #include "generator.h"

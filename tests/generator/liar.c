@@ -1,4 +1,4 @@
-// A library that answers one call wrongly, to show that the generator finds it: once the program
+// A library that answers one call wrongly, to show that the generator finds it. Once the program
 // has called dup3, SO_ERROR is what it is not. Whatever is shrunk to less than the two calls does
 // not show it.
 #define _GNU_SOURCE

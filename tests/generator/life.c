@@ -1,9 +1,9 @@
-// Calls that change who has the connection and under what number, and those that end it.
+// Calls that change which process has the connection and under what number, and those that end it.
 #include "generator.h"
 
-// The connection is about to go to somebody who may have the kernel alone. What lies unread in a
-// device cannot be put before what TCP has brought behind it, nor come by TCP to an end that takes
-// nothing more: the library resets the connection then. False: this is left alone.
+// The connection is about to go to a process that may have the kernel alone. What lies unread in a
+// device cannot be put before what TCP has brought behind it. Nor can it come by TCP to an end that
+// takes nothing more: the library resets the connection then. False: this is left alone.
 static int may_give_away(int end) {
   if (g.closed[!end] || g.ended[!end] || g.back[!end] || (g.deaf[end] && g.ended[end])) {
     if (waiting(end) > 0) {
@@ -154,7 +154,7 @@ void do_end(int end) {
     return;
   }
   if (how == 5) setsockopt(g.s[end], SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  // What nobody has read makes a reset of it.
+  // Unread bytes make a reset of it.
   if (how == 5 || waiting(end) > 0) g.reset[!end] = 1;
   int r = close(g.s[end]);
   g.ended[end] = g.closed[end] = 1;

@@ -1,4 +1,4 @@
-// The process that has the accepted end, where the two ends are no relatives: it is started apart,
+// The process that has the accepted end, where the two ends are no relatives. It is started apart,
 // and told over a UNIX socket which call to make. World and question go there and back as they are.
 #include "generator.h"
 

@@ -46,9 +46,9 @@ static void by_epoll(int end) {
   SAY("%d epoll_ctl %d %#x = %d %s", end, op, wanted, r, error(r));
 }
 
-// Bytes that were told of, and are unread, TCP may tell of again: when the peer acknowledges our own
-// end, which it does at once or some time later, as the last segments were; and where they come
-// again, since the connection goes back to TCP.
+// TCP may tell again of unread bytes that were told of. One case is when the peer acknowledges our
+// own end, which it does at once or some time later, as the last segments were. The other is where
+// the bytes come again, since the connection goes back to TCP.
 static int may_be_told_again(int end) {
   return g.edge[end] && g.s[end] >= 0 && g.told[end] == g.sent[!end] && (g.ended[end] || g.back[!end] || g.back[end]) &&
          waiting(end) > 0;

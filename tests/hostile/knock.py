@@ -1,9 +1,12 @@
 """Another user of the same host, at the place where two ends of a connection meet.
 
-    knock.py knock PORT        connects to every offer for a connection to PORT, says what an accepting side would say
-    knock.py prove PORT        the same, and "proves" it: by rubbish, and by what was heard at other offers
-    knock.py squat FROM PORT   binds the names of the offers of connections from FROM, and the hundred ports behind it, to PORT
-    knock.py answer FROM PORT  the same, and answers whoever comes with such a proof
+    knock.py knock PORT        connects to every offer for a connection to PORT, says what an
+                               accepting side would say
+    knock.py prove PORT        the same, and "proves" it: by rubbish, and by what was heard at other
+                               offers
+    knock.py squat FROM PORT   binds the names of the offers of connections from FROM, and the
+                               hundred ports behind it, to PORT
+    knock.py answer FROM PORT  the same, and answers a visitor that comes with such a proof
 
 Says at its first knock that it knocks, and at SIGINT what came of it.
 """
@@ -15,9 +18,10 @@ import struct
 import sys
 import time
 
-# The library's, in rsocket-core/src/attach/hello.rs: one that differs meets nobody, and the test would show nothing.
+# The library's, in rsocket-core/src/attach/hello.rs: one that differs meets no process, and the
+# test would show nothing.
 LAYOUT_VERSION = 6
-# A point of the group: the best that one can say who knows nothing.
+# A point of the group: the best that a process which knows nothing can say.
 POINT = bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76")
 WELCOME = struct.pack("=I", 0x72735765)
 PROOF = 96
@@ -27,12 +31,13 @@ heard = []
 
 
 def knock_message():
-    """Our version, no flags, some process, an inode and a cookie that might be right, some hint, no bell."""
+    """Our version, no flags, some process, an inode and a cookie that might be right, some hint, no
+    bell."""
     return struct.pack("=IHHQQIIQQ", 0x72734B6E, LAYOUT_VERSION, 0, 7, 7, 4242, HINT | os.getpid() % 64, 4242, 0)
 
 
 def proof():
-    """By turns of ours and, with our name or theirs, what somebody else has said."""
+    """By turns a proof of ours and, with our name or theirs, what another process has said."""
     pidfd = os.pidfd_open(os.getpid())
     ours = struct.pack("=QQII", os.fstat(pidfd).st_ino, os.stat("/proc/self/ns/pid").st_ino, os.getpid(), 0)
     os.close(pidfd)
@@ -83,7 +88,7 @@ def knock(port, proves):
         for n, s in list(waiting.items()):
             try:
                 data, fds, _, _ = socket.recv_fds(s, 256, 4)
-                # Where nobody can be asked a visitor may prove himself: that is no welcome.
+                # Where the kernel cannot be asked a visitor may prove itself: that is no welcome.
                 if fds or data.startswith(WELCOME) or data and not proves:
                     welcomes += 1
                 if proves and data and not fds:
@@ -101,7 +106,7 @@ def knock(port, proves):
 
 
 def answer(c):
-    """Whoever comes is told a proof; whether that made him say more than his own."""
+    """Tells a proof to the process that comes; whether that made it say more than its own proof."""
     c.settimeout(2)
     try:
         said, fds, _, _ = socket.recv_fds(c, 256, 4)

@@ -2,12 +2,13 @@
 
     meet.py DIRECTORY WHAT...    WHAT: any of flood, squat, silent, visit, remove, few
 
-flood: more names that look right than anybody looks at, with nobody behind, and links, pipes and
-files. squat: names of every bucket, and beside each name that appears one that says the same;
-behind them somebody answers, with what others said to him. silent: the same, but nobody answers.
-visit: calls at each name that appears there, again and again, says what a visitor would, and what
-he has heard. remove: takes names away, if he may. few: some names, for whoever is about to be
-killed. Says at SIGTERM what came of it: `told` is what nobody should have told.
+flood: more names that look right than any process looks at, with no process behind, and links,
+pipes and files. squat: names of every bucket, and beside each name that appears one that says the
+same. Behind them this process answers, with what others said to it. silent: the same, but this
+process does not answer. visit: calls at each name that appears there, again and again, and says
+what a visitor would, and what it has heard. remove: takes names away, if it may. few: some names,
+for a process that is about to be killed. Says at SIGTERM what came of it: `told` is what no process
+should have told.
 """
 import os
 import random
@@ -67,7 +68,8 @@ def something(visitor, said=b""):
 
 
 def hear(s, visitor):
-    """What somebody says, and what we say to that; true where he is to be heard again."""
+    """What a process at the other end says, and what we say to that; true where it is to be heard
+    again."""
     try:
         data, fds, _, _ = socket.recv_fds(s, 512, 4)
     except BlockingIOError:

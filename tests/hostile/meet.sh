@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # A hostile process in the directory where ends of different network namespaces meet, of another
-# user and of the victims' own: floods it with names, squats, says nothing, calls at everybody,
-# removes names, is killed again and again. Thousands of connections are right meanwhile, to the
-# byte; it is told nothing; they are held up by no more than others beside it that go over TCP, and
-# do no more for it than is said; nothing of theirs is left, nor of what was killed.
+# user and of the victims' own. It floods the directory with names, squats, says nothing, calls at
+# every process, removes names, is killed again and again. Thousands of connections are right
+# meanwhile, to the byte, and the hostile process is told nothing. They are held up by no more than
+# others beside it that go over TCP, and do no more for it than is said. Nothing of theirs is left,
+# nor of what was killed.
 #   tests/hostile/meet.sh [COUNT]
 . "$(dirname "$0")/../programs/common.sh"
 NAME=hostile-meet
@@ -82,7 +83,7 @@ check "nobody: nothing is left" "$(ls "$MEET")" test -z "$(ls "$MEET")"
 for end in M B; do
   whose=$([ $end = M ] && echo "another user" || echo "the same user")
   attack "$whose, visit" $end 60 visit
-  # Whoever answers wrongly at many names uses up what a process bears: the rest is TCP's.
+  # A squatter that answers wrongly at many names uses up what a process bears: the rest is TCP's.
   attack "$whose, squat" $end 0 squat visit
   find "$MEET" -mindepth 1 -delete
   attack "$whose, silent" $end 0 silent
@@ -99,7 +100,7 @@ MODE=eager
   while sleep 0.2; do
     kill -KILL -- "-$(cat "$WORK/now" 2>/dev/null)" 2>/dev/null
     hostile M squat visit
-    # Whole at once: whoever is killed in between leaves the one before.
+    # Whole at once: a shell that is killed in between leaves the file of before.
     echo "$HOSTILE" >"$WORK/next" && mv "$WORK/next" "$WORK/now"
   done
 ) >"$WORK/killing" 2>&1 &

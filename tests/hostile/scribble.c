@@ -1,12 +1,13 @@
 // A victim, a hostile peer with a valid attachment, and an honest peer beside it. All three are
 // ordinary programs that are preloaded; `scribble.sh` starts them.
 //
-//   scribble victim PORT echoes every connection in a thread of its own, until SIGTERM. Its buffers
-//   end at pages that
-//                                   cannot be touched. Each call has a time-out; one that takes much longer is reported.
-//   scribble hostile PORT MS SEED attaches, then writes over all memory that it shares with the
-//   victim, for so long scribble honest PORT MS exchanges checked bytes for so long, or until
-//   SIGTERM
+//   scribble victim PORT
+//       echoes every connection in a thread of its own, until SIGTERM. Its buffers end at pages
+//       that cannot be touched. Each call has a time-out; one that takes much longer is reported.
+//   scribble hostile PORT MS SEED
+//       attaches, then writes over all memory that it shares with the victim, for so long
+//   scribble honest PORT MS
+//       exchanges checked bytes for so long, or until SIGTERM
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -63,7 +64,7 @@ static char *walled(void) {
   return p + PAGE;
 }
 
-// ------------------------------------------------------------------------------------------------ the victim
+// -------------------------------------------------------------------------------- the victim
 
 // Waits for readability in one of four ways; false when nothing came in time.
 static int wait_readable(int fd, int epoll, unsigned way) {
@@ -149,7 +150,7 @@ static _Noreturn void victim(int port) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ the peers
+// -------------------------------------------------------------------------------- the peers
 
 static int reach(int port) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# A peer with a valid attachment that writes random bytes over all memory that it shares with its victim. The victim neither
-# crashes nor hangs nor touches anything beyond its buffers, and its other connections go on.
+# A peer with a valid attachment that writes random bytes over all memory that it shares with its
+# victim. The victim neither crashes nor hangs nor touches anything beyond its buffers, and its
+# other connections go on.
 #
 #   tests/hostile/scribble.sh [ROUNDS [SEED]]
 #
-# Each round has a new victim: one that has caught a peer at it attaches to nobody any more. A seed gives the same acts
-# again, though not at the same moments.
+# Each round has a new victim: one that has caught a peer at it attaches to no peer any more. A seed
+# gives the same acts again, though not at the same moments.
 . "$(dirname "$0")/../tools/common.sh"
 HERE=$ROOT/tests/hostile
 need_cc

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Connections that say the same, but for a seed in the last message, 64 at a time, through a
-# rewritten destination and a rewritten source, from so few ports that each is used again as soon as
-# the kernel allows. No byte comes to another connection, whatever becomes of the SYNs. Says how
-# many attached, were ambiguous (whoever came proved nothing), lapsed (nobody came in time), did not
-# know their handshake (a SYN may have been lost), and how many a second there were.
+# rewritten destination and a rewritten source. They come from so few ports that each is used again
+# as soon as the kernel allows. No byte comes to another connection, whatever becomes of the SYNs.
+# Says how many connections attached, were ambiguous (the visitor proved nothing), or lapsed (no
+# visitor came in time). Says how many did not know their handshake (a SYN may have been lost), and
+# how many a second there were.
 #
 #   COUNT=1000000 tests/programs/alike.sh [-c CASE,...] [MODE...]
 #
-# Cases: undisturbed; lost: one SYN in ten; late: each by up to 20 ms, one in twenty by so much that
-# the kernel has sent another one; netem: every packet is late, and some are lost.
+# Cases: undisturbed. lost: one SYN in ten. late: each by up to 20 ms, one in twenty by so much that
+# the kernel has sent another one. netem: every packet is late, and some are lost.
 . "$(dirname "$0")/common.sh"
 . "$HERE/topology.sh"
 . "$HERE/topology_crosswire.sh"
@@ -56,7 +57,7 @@ netem() {
 }
 
 # outcomes WHAT LEAST : LEAST of a hundred connections attach, and nearly as many at the end that
-# accepts: the other one may close before it has read the answer.
+# accepts. The other end may close before it has read the answer.
 outcomes() {
   local asked served
   victims "$1" "$count"

@@ -1,4 +1,5 @@
-"""A WSGI application, and one for ASGI: /N answers N bytes that depend on N alone; POST answers what was sent (WSGI alone)."""
+"""A WSGI application, and one for ASGI: /N answers N bytes that depend on N alone; POST answers
+what was sent (WSGI alone)."""
 
 
 def body(n):

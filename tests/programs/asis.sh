@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A program that worked still works: the same command with and without the library has the same output and exit code.
-# Modes: default, shm, eager, disabled (RSOCKET_DISABLE=1). `tcp` compares a command with itself, which checks this script.
+# A program that worked still works: the same command with and without the library has the same
+# output and exit code. Modes: default, shm, eager, disabled (RSOCKET_DISABLE=1). `tcp` compares a
+# command with itself, which checks this script.
 . "$(dirname "$0")/common.sh"
 need_cc
 need /usr/bin/python3=python3 git unshare=util-linux openssl setpriv=util-linux readelf=binutils
@@ -10,7 +11,8 @@ export HOME=$dir GIT_AUTHOR_DATE='2024-01-01T00:00:00Z' GIT_COMMITTER_DATE='2024
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org
 gcc -O2 -o sandbox "$HERE/sandbox.c" && gcc -O2 -o daemon "$HERE/daemon.c" || die "the helpers do not compile"
 
-# alike NAME SCRIPT : bash -c SCRIPT, once without and once with the library; output, errors and exit code compared.
+# alike NAME SCRIPT : bash -c SCRIPT, once without and once with the library; output, errors and
+# exit code compared.
 alike() {
   local n=$1 s=$2 rc1 rc2
   rm -rf work && mkdir work
@@ -23,7 +25,8 @@ alike() {
   else fail "$n" "exit $rc2, not $rc1; $(diff want.out got.out | head -3) $(diff want.err got.err | head -3)"; fi
 }
 
-# echo_server [COMMAND...] : an ordinary or preloaded server for the C clients, its port in $port, its id in $server
+# echo_server [COMMAND...] : an ordinary or preloaded server for the C clients, its port in $port,
+# its id in $server
 echo_server() {
   free_port port
   start server "$@" "${P[@]}" "$PYTHON" "$HERE/asyncio_echo.py" server 127.0.0.1 "$port" >server.out 2>&1
@@ -149,7 +152,7 @@ PY'
   fi
   alike "words to a peer that has closed" "$PYTHON $HERE/late_words.py"
   if [ "$MODE" = shm ]; then
-    # TCP takes them, to say that nobody reads them; it has not carried them.
+    # TCP takes them, to say that no process reads them; it has not carried them.
     tmpdir late
     "${P[@]}" "RSOCKET_STATS=$late/%p" "$PYTHON" "$HERE/late_words.py" >late.out
     check "words to a peer that has closed went nowhere" \

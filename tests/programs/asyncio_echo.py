@@ -1,4 +1,5 @@
-"""An echo pair on asyncio: `server HOST PORT` or `client HOST PORT [CLIENTS]`. The client compares every byte."""
+"""An echo pair on asyncio: `server HOST PORT` or `client HOST PORT [CLIENTS]`. The client compares
+every byte."""
 import asyncio
 import os
 import random

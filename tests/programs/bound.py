@@ -1,4 +1,5 @@
-# bound.py END... : echoes 300 KB over a loopback connection whose ends named ("listener", "client") are bound to lo; says "ok".
+# bound.py END... : echoes 300 KB over a loopback connection whose ends named ("listener", "client")
+# are bound to lo; says "ok".
 import socket
 import sys
 import threading

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# What the tests of unmodified programs share. Each test is runnable alone: `tests/programs/NAME.sh [MODE...]`
-# with the modes tcp (no library), shm (TCP excluded), default and eager (attached from the first byte); it prints one line for each thing it saw,
-# `ok name` or `FAIL name: why`, and ends with non-zero if anything failed.
+# What the tests of unmodified programs share. Each test is runnable alone: `tests/programs/NAME.sh
+# [MODE...]` with the modes tcp (no library), shm (TCP excluded), default and eager (attached from
+# the first byte). It prints one line for each thing it saw, `ok name` or `FAIL name: why`, and ends
+# with non-zero if anything failed.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 HERE=$ROOT/tests/programs
 NAME=$(basename "$0" .sh)
@@ -46,8 +47,9 @@ carried() {
   else fail carried "no byte over shared memory ($(stat_files "$STATS") reports; $tcp bytes by tcp; $(stat_reasons "$STATS"))"; fi
 }
 
-# idle PID... : five seconds at rest cost no more than the program's own clockwork. What that takes is seen under plain TCP, where
-# that mode ran before (up to twice as much a moment later: machines change their speed), and is three clock ticks at least.
+# idle PID... : five seconds at rest cost no more than the program's own clockwork. What that takes
+# is seen under plain TCP, where that mode ran before, and is three clock ticks at least. A moment
+# later it may be twice as much: machines change their speed.
 OWN_TICKS=0
 idle() {
   local p before=0 after=0 ticks

@@ -1,13 +1,14 @@
-// Many connections that say the same, but for the last message: whoever hears another one's is on a
-// wrong connection.
+// Many connections that say the same, but for the last message: an end that hears another
+// connection's is on a wrong connection.
 //
-//   crosswire serve PORTFILE: a thread for each connection echoes 1000 bytes at a time, until a
-//   line comes by stdin
-//   crosswire ask PORT COUNT THREADS: COUNT connections, THREADS at a time; prints how many were
-//   right; exit 1 at the first that is not
+//   crosswire serve PORTFILE
+//       a thread for each connection echoes 1000 bytes at a time, until a line comes by stdin
+//   crosswire ask PORT COUNT THREADS
+//       COUNT connections, THREADS at a time; prints how many were right; exit 1 at the first that
+//       is not
 //
-// ADDRESS in the environment is where to listen, or to ask: 127.0.0.1 without it; PORT where to
-// listen; ROUNDS how often one asks.
+// In the environment ADDRESS is where to listen, or to ask: 127.0.0.1 without it. PORT is where to
+// listen, ROUNDS how often one asks.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,8 +22,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// An end has reason to leave TCP after 17 of the rounds; 64 connections at once on two processors
-// have the others to find each other in.
+// An end has reason to leave TCP after 17 of the rounds. 64 connections at once on two processors
+// have the other rounds to find each other in.
 enum { SIZE = 1000 };
 static int rounds = 60;
 static struct sockaddr_in6 at;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Thousands of connections with the same bytes at the same counts, 64 at a time, their ports used again: no end meets another connection's,
-# neither by the kernel's word nor, where that is not to be had, by the handshake. COUNT=1000000 is the long form.
+# Thousands of connections with the same bytes at the same counts, 64 at a time, their ports used
+# again. No end meets another connection's end. It meets none by the kernel's word nor, where that
+# is not to be had, by the handshake. COUNT=1000000 is the long form.
 . "$(dirname "$0")/common.sh"
 need_cc
 need /usr/bin/python3=python3

@@ -1,10 +1,11 @@
-"""Many connections at once: `hold|serve ADDRESS PORT COUNT`, `http ADDRESS PORT COUNT ROUNDS BODY`, `redis ADDRESS PORT COUNT ROUNDS`,
-`keep HTTP_PORT NODE_PORT REDIS_PORT READY`.
+"""Many connections at once: `hold|serve ADDRESS PORT COUNT`, `http ADDRESS PORT COUNT ROUNDS BODY`,
+`redis ADDRESS PORT COUNT ROUNDS`, `keep HTTP_PORT NODE_PORT REDIS_PORT READY`.
 
-http and redis: COUNT connections, all open, ROUNDS requests on each, every answer compared. serve and hold: COUNT idle ones,
-the server with all of them in one epoll object; a few speak from time to time, and only they may be heard. In the end all are closed, and
-the server says how much it holds then, before, after the first COUNT and after as many again. keep: five connections to each of three servers that have spoken and say no more, until SIGINT; the file
-READY appears when they are open.
+http and redis: COUNT connections, all open, ROUNDS requests on each, every answer compared. serve
+and hold: COUNT idle ones, the server with all of them in one epoll object. A few speak from time to
+time, and only they may be heard. In the end all are closed, and the server says how much it holds
+then, before, after the first COUNT and after as many again. keep: five connections to each of three
+servers that have spoken and say no more, until SIGINT. The file READY appears when they are open.
 """
 
 import os

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Crowds: a thousand connections at once through nginx and through redis; ten thousand idle ones on one epoll object, which
-# leave nothing behind; and servers with open connections that use no CPU while nobody speaks.
+# Crowds. A thousand connections at once go through nginx and through redis. Ten thousand idle ones
+# on one epoll object leave nothing behind. Servers with open connections use no CPU while no client
+# speaks.
 . "$(dirname "$0")/common.sh"
 need nginx redis-server redis-cli=redis-tools node=nodejs /usr/bin/python3=python3
 many=1000 idle=10000 rounds=20 rest=10
@@ -55,7 +56,8 @@ CONF
   got=$(crowd redis 127.0.0.1 "$rport" $many $rounds 2>&1 | tail -n 1)
   check "redis, $many connections at once" "$got" same "$got" "$many connections, $((many * rounds)) answers, all right"
 
-  # Each server keeps five connections that have spoken enough to leave TCP, and have no more to say.
+  # Each server keeps five connections that have spoken enough to leave TCP, and have no more to
+  # say.
   free_port nport
   start node "${P[@]}" node "$HERE/node_http.js" server 127.0.0.1 "$nport" >"$dir/node" 2>&1
   wait_port "$nport" "$node" || fail node "$(tail -3 "$dir/node")"
@@ -81,8 +83,8 @@ CONF
   done
   gone_child "$server" 60 || { fail serve "it did not end: $(tail -n 2 "$dir/serve")"; stop "$server" KILL; }
   check "no event was lost, none was wrong" "$(tail -n 2 "$dir/serve")" grep -q "^$((2 * idle)) ended, 0 wrong events$" "$dir/serve"
-  # Descriptors as before, but for the handful that the library keeps for the process. Memory is used again: as many more need none,
-  # but for an arena more or less, of some MiB.
+  # Descriptors as before, but for the handful that the library keeps for the process. Memory is
+  # used again: as many more need none, but for an arena more or less, of some MiB.
   read -r _ fds0 _ _ rss1 fds2 rss2 < <(grep '^held' "$dir/serve")
   check "nothing grows (descriptors $fds0 to $fds2, $rss1 to $rss2 KiB)" "$(cat "$dir/serve")" \
     test "${fds2:-99999}" -le $((${fds0:-0} + 60)) -a "${rss2:-999999}" -le $((${rss1:-0} + 8192))

@@ -32,13 +32,14 @@ int main(int argc, char **argv) {
     if (fd != l && fd != out) close(fd);
   open("/dev/null", O_RDWR);
   if (dup(0) != 1 || dup(0) != 2) return 5;
-  // Not nobody, who is also the owner of all that has none here: such a process is never trusted.
+  // Not the user nobody, which is also the owner of all that has none here: such a process is never
+  // trusted.
   struct passwd *p = getpwnam("daemon");
   if (geteuid() == 0 && (!p || setgroups(0, NULL) || setgid(p->pw_gid) || setuid(p->pw_uid))) return 6;
   dprintf(out, "uid %d euid %d gid %d groups %d root again %d\n", getuid() == p->pw_uid, geteuid() == p->pw_uid,
           getgid() == p->pw_gid, getgroups(0, NULL), setuid(0));
   close(out);
-  // Nobody knows our id, should the test go wrong.
+  // No process knows our id, should the test go wrong.
   alarm(120);
   for (;;) {
     int fd = accept(l, NULL, NULL);

@@ -1,9 +1,10 @@
 """descriptors.py WHAT PORT SOFT HARD : what a client may do with its descriptors.
 
-The limits are SOFT and HARD. Each connection to the echo server moves 40 KB. WHAT: count (how many
-connections there can be, and files after ten of them are closed), files (how many there can be beside
-twenty connections, and other descriptors after ten of them are closed), lowest (numbers are the lowest free
-ones), close (everything else is closed, in every way that there is), exec (what children inherit).
+The limits are SOFT and HARD. Each connection to the echo server moves 40 KB. WHAT is one of these.
+count: how many connections there can be, and files after ten of them are closed. files: how many
+there can be beside twenty connections, and other descriptors after ten of them are closed. lowest:
+numbers are the lowest free ones. close: everything else is closed, in every way that there is.
+exec: what children inherit.
 """
 import ctypes, errno, json, os, resource, select, socket, subprocess, sys, threading
 
@@ -99,7 +100,7 @@ def close():
     for c in sockets:
         echo(c, 30)
     for c in sockets[:10]:
-        # A number that is beyond the limit nobody has.
+        # A number beyond the limit, which no descriptor has.
         if libc.dup2(c.fileno(), soft) != -1 or ctypes.get_errno() != 9:
             sys.exit("dup2 to the limit")
     sockets.append(connect())

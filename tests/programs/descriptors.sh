@@ -31,8 +31,8 @@ counts() {
   check "$name: every byte" "$out" grep -q "all bytes as sent" <<<"$out"
   check "$name: the limits stay" "$out" grep -q "limits True" <<<"$out"
 }
-# beside SOFT HARD LESS : files and other descriptors beside some connections, as over TCP; LESS fewer
-# files are enough.
+# beside SOFT HARD LESS : files and other descriptors beside some connections, as over TCP; LESS
+# fewer files are enough.
 beside() {
   local name="limits $1 and $2" out files rest
   out=$(client files "$1" "$2")

@@ -1,6 +1,7 @@
-"""Every socket option that this kernel takes, on connections in the middle of their life, over IPv4 and IPv6: set to a new value,
-to the value that it has, and to one that the kernel refuses. It prints those after which the bytes go by TCP, as `FAMILY LEVEL NUMBER HOW`,
-and at the end how many it tried. TCP itself says how many bytes it has carried."""
+"""Every socket option that this kernel takes, on connections in the middle of their life, over IPv4
+and IPv6. Each is set to a new value, to the value that it has, and to one that the kernel refuses.
+Prints the options after which the bytes go by TCP, as `FAMILY LEVEL NUMBER HOW`, and at the end how
+many it tried. TCP itself says how many bytes it has carried."""
 import errno
 import socket
 import struct
@@ -78,7 +79,8 @@ def set_as(s, family, level, number, how):
 
 
 def goes_by_tcp(family, level, number, how, of):
-    """Whether TCP has the bytes after the call; None where there is no such option, or the call is another case's."""
+    """Whether TCP has the bytes after the call; None where there is no such option, or the call is
+    another case's."""
     c, s = pair(family)
     with c, s:
         echo(c, s, 40)

@@ -1,5 +1,5 @@
-"""Asks an echo server: `echo_ask.py PORT [MEGABYTES]`: 600 small messages, a pause among them, then so much at once,
-both ways at a time. Says "all as sent", or what was not."""
+"""Asks an echo server: `echo_ask.py PORT [MEGABYTES]`: 600 small messages, a pause among them, then
+so much at once, both ways at a time. Says "all as sent", or what was not."""
 import hashlib
 import random
 import socket

@@ -1,8 +1,9 @@
-"""echo_client.py PORT CONNECTIONS BYTES [BLOCKS [across]]: that many connections at a time to an echo server at
-$ADDRESS, else on the loopback; everything comes back as it went.
+"""echo_client.py PORT CONNECTIONS BYTES [BLOCKS [across]]: that many connections at a time to an
+echo server at $ADDRESS, else on the loopback. Everything comes back as it went.
 
-With BLOCKS the first byte says how many blocks of 64 KiB the server echoes before it becomes another program. The
-client waits for all of them before it goes on, or (across) does not: then there are bytes on their way in both directions.
+With BLOCKS the first byte says how many blocks of 64 KiB the server echoes before it becomes
+another program. The client waits for all of them before it goes on, or (across) does not. Then
+there are bytes on their way in both directions.
 """
 import os, random, select, socket, sys, threading
 

@@ -1,12 +1,14 @@
 // A client that goes to another network namespace with connections that have left TCP.
 //
-//   elsewhere server PORT : echoes messages, a thread for each connection elsewhere client PORT HOW
-//   [once] : four connections exchange what makes them leave TCP; then HOW: `stay`, `unshare`,
-//   `setns` (to a
-//                                namespace that another process made, by nstype 0), or `hop` (there and back). After it each
-//                                end has to wake the other where it never slept before: in threads, in new epoll sets, after a
-//                                fork and in another program. Without `once` it also has a connection to a server that has never
-//                                been anywhere else. The exit status says which step stood still. 77: not to be had here.
+//   elsewhere server PORT
+//       echoes messages, a thread for each connection
+//   elsewhere client PORT HOW [once]
+//       four connections exchange what makes them leave TCP; then HOW: `stay`, `unshare`, `setns`
+//       (to a namespace that another process made, by nstype 0), or `hop` (there and back). After
+//       it each end has to wake the other where it never slept before: in threads, in new epoll
+//       sets, after a fork and in another program. Without `once` it also has a connection to a
+//       server that has never been anywhere else. The exit status says which step stood still.
+//       77: not to be had here.
 //
 // A message is 1000 bytes; its first one tells the server what to do before it answers.
 #define _GNU_SOURCE

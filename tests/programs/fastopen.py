@@ -1,7 +1,8 @@
-"""Connections by TCP Fast Open, both ends in one process: MSG_FASTOPEN and TCP_FASTOPEN_CONNECT, blocking and not, over IPv4 and IPv6,
-to a server and to nobody. It prints what each call said, which must be the same with and without the library, and at the end how
-many bytes it has sent. With an argument it says nothing of what differs where Fast Open
-is an ordinary connect."""
+"""Connections by TCP Fast Open, both ends in one process: MSG_FASTOPEN and TCP_FASTOPEN_CONNECT,
+blocking and not, over IPv4 and IPv6. They go to a server, and to a port without one. It prints what
+each call said, which must be the same with and without the library. At the end it prints how many
+bytes it has sent. With an argument it says nothing of what differs where Fast Open is an ordinary
+connect."""
 import ctypes
 import errno
 import select
@@ -96,7 +97,8 @@ def live(c, address, first):
     if took == "EINPROGRESS":
         select.select([], [c], [], 5)
         took = said(c.send, MESSAGE)
-        # Where TCP is excluded the connection is told before the peer has attached (docs/limits.md).
+        # Where TCP is excluded the connection is told before the peer has attached
+        # (docs/limits.md).
         while took == "EAGAIN" and sys.argv[1:]:
             select.select([], [c], [], 5)
             took = said(c.send, MESSAGE)
@@ -113,7 +115,8 @@ def live(c, address, first):
         if exactly(c, 1000) != message:
             sys.exit("other bytes")
     sent += 2 * (n + ROUNDS * 1000)
-    # Of a connection that was made without waiting, and of which nobody has asked, the kernel sends once more.
+    # If a connection was made without waiting, and the program has not asked about it, the kernel
+    # sends once more.
     again = said(c.sendto, MESSAGE, socket.MSG_FASTOPEN, address)
     if again == 700:
         sent_to(exactly(c, 700))
@@ -155,7 +158,8 @@ def main():
                     first = said(way, c, nobody.getsockname()[:2])
                     took = first[1] if isinstance(first, tuple) else first
                     if took in ("1 of 700", "2 of 700", 700):
-                        sent += 700 * (2 if took == "2 of 700" else 1)  # TCP took them, for nobody
+                        # TCP took them, for no reader.
+                        sent += 700 * (2 if took == "2 of 700" else 1)
                     if name == "connect":
                         first = "ECONNREFUSED" if isinstance(first, tuple) else first
                     print(family.name, name, "nobody", refused(first))

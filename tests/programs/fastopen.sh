@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# TCP Fast Open, in network namespaces where it is off, where clients have it (as is usual), where servers have it too, and where they
-# want no cookie: every call says what it says over TCP, every byte comes, those of the first packet too, and the
-# connections attach. Where no byte may go by TCP each is a connect and a send.
+# TCP Fast Open, in network namespaces. It is off, or clients have it (as is usual), or servers have
+# it too, or servers want no cookie. Every call says what it says over TCP. Every byte comes, those
+# of the first packet too, and the connections attach. Where no byte may go by TCP each is a connect
+# and a send.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3
 need unshare=util-linux ip=iproute2
@@ -31,7 +32,8 @@ for kind in 0 1 3 1543; do
     [ $kind = 0 ] || check "tcp_fastopen=$kind: attaches" "$shm bytes; $(stat_reasons "$STATS")" test "$shm" -gt $((sent / 4 * 3))
   done
 done
-# A cookie lets a first packet carry bytes, so that a call without waiting has sent: no call may say so where TCP is excluded.
+# A cookie lets a first packet carry bytes, so that a call without waiting has sent: no call may say
+# so where TCP is excluded.
 for kind in 0 1; do
   mode tcp
   there $kind timeout -k 5 $((60 * ${RSOCKET_SLOW:-1})) "$PYTHON" "$HERE/fastopen.py" strict >"$TOLD/tcp" 2>&1

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Programs of the field that are too heavy for every run: RabbitMQ and pika, Python's gRPC, Arrow Flight, uvicorn with two workers.
+# Programs of the field that are too heavy for every run: RabbitMQ and pika, Python's gRPC, Arrow
+# Flight, uvicorn with two workers.
 #
 #   tests/programs/field.sh [rabbit|grpc|flight|uvicorn]... [MODE...]
 #
-# What they say is compared, and 95 bytes of 100 have to go over shared memory. FIELD_MESSAGES, FIELD_ROUNDS, FIELD_MEGABYTES and
-# FIELD_REQUESTS say how much. Their packages are installed when this is run, by apt and into a virtual environment of Python.
+# What they say is compared, and 95 bytes of 100 have to go over shared memory. FIELD_MESSAGES,
+# FIELD_ROUNDS, FIELD_MEGABYTES and FIELD_REQUESTS say how much. Their packages are installed when
+# this is run, by apt and into a virtual environment of Python.
 . "$(dirname "$0")/common.sh"
 MESSAGES=${FIELD_MESSAGES:-200000} ROUNDS=${FIELD_ROUNDS:-2000} MEGABYTES=${FIELD_MEGABYTES:-1000} REQUESTS=${FIELD_REQUESTS:-200}
 programs=() modes=()

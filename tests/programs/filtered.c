@@ -1,9 +1,10 @@
 // A program under a seccomp filter of its caller's making.
 //
-//   filtered [-only] [-times N] ACTION CALL[:ARGUMENT=VALUE]... -- PROGRAM... : PROGRAM, under a
-//   filter that does ACTION for the calls that are named (by
-//       name or number), with that argument (0 to 5) if one is given, and lets all others through; with -only it lets those through
-//       and does ACTION for all others. ACTION: kill, kill-thread, trap, or an error's number. With -times there are so many filters alike.
+//   filtered [-only] [-times N] ACTION CALL[:ARGUMENT=VALUE]... -- PROGRAM...
+//       PROGRAM, under a filter that does ACTION for the calls that are named (by name or number),
+//       with that argument (0 to 5) if one is given, and lets all others through. With -only it
+//       lets those through and does ACTION for all others. ACTION: kill, kill-thread, trap, or an
+//       error's number. With -times there are so many filters alike.
 //
 // It needs no library. The filter stands when PROGRAM begins, as a service manager's or a
 // container's.

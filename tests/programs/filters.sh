@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Programs that begin under a seccomp filter, as service managers and container run-times start them. Where it allows what
-# attaching needs, they attach; where it does not, they stay on TCP, and say for which call; never is a signal seen, a child that is
-# not theirs, or a wrong byte. CALLS="a b": only these; ACTIONS: kill, trap, or an error's number.
+# Programs that begin under a seccomp filter, as service managers and container run-times start
+# them. Where it allows what attaching needs, they attach. Where it does not, they stay on TCP, and
+# say for which call. Never is a signal seen, a child that is not theirs, or a wrong byte. CALLS="a
+# b": only these; ACTIONS: kill, trap, or an error's number.
 . "$(dirname "$0")/common.sh"
 need cc=gcc redis-server redis-benchmark=redis-tools redis-cli=redis-tools memcached setpriv=util-linux /usr/bin/python3=python3 systemd-analyze=systemd
 MODE=default
@@ -14,9 +15,10 @@ chmod 755 "$T"
 cp "$LIB" "$T/"
 LOADED=("LD_PRELOAD=$T/$(basename "$LIB")" "RSOCKET_STATS=$T/stats/%p")
 
-# What bash says of those whom a filter kills is of no use.
+# What bash says of the processes that a filter kills is of no use.
 exec 2>"$T/shell"
-# ends SERVER(array) HOW CLIENT(array) HOW [VARIABLE=VALUE...] : the two ends, each with its prefix; their exit codes are in CODES.
+# ends SERVER(array) HOW CLIENT(array) HOW [VARIABLE=VALUE...] : the two ends, each with its prefix;
+# their exit codes are in CODES.
 ends() {
   local -n serves=$1 asks=$3
   local a b server
@@ -48,7 +50,8 @@ stays() { check "$1: stays on TCP, $2" "$(said)" eval 'right && [ "$(by_shm)" = 
 
 FREE=()
 : >"$T/said"
-# One filter that matters to nobody: what shows that the process may make processes, and what does not.
+# One filter that matters to neither end: what shows that the process may make processes, and what
+# does not.
 HARMLESS=("$T/filtered" kill acct --)
 ends HARMLESS alone FREE alone "${LOADED[@]}"
 stays "nothing shows that it may make processes" sandboxed.untried
@@ -98,8 +101,9 @@ for shape in "${SHAPES[@]}"; do
     stays "$action for $call" "sandboxed.$name"
   done
 done
-# Where the kernel cannot be asked who has the other end, both prove that they know the handshake, if a filter allows that.
-# The first connection of a server that has set no option before may have come too early for that.
+# Where the kernel cannot be asked which process has the other end, both ends prove that they know
+# the handshake, if a filter allows that. The first connection of a server that has set no option
+# before may have come too early for that.
 REUSES=("${LOADED[@]}" REUSE=1)
 for action in kill 97; do
   NO_NETLINK=("$T/filtered" $action socket:0=16 --)
@@ -129,8 +133,9 @@ check "a filter that comes later" "$(said)" right
 ends CHILD late FREE alone "${LOADED[@]}"
 check "a second filter that comes later: back to TCP first" "$(said)" eval 'right && [ "$(counted sandboxed)" -ge 1 ]'
 
-# Every call that is tried, at both ends: a filter that kills for it, and others. Those that the program makes itself are left out,
-# and those that the library makes before it knows of a filter (docs/system-calls.md, "In a sandbox").
+# Every call that is tried, at both ends: a filter that kills for it, and others. Those that the
+# program makes itself are left out, and those that the library makes before it knows of a filter
+# (docs/system-calls.md, "In a sandbox").
 EARLY=" getpid gettid munlock "
 # Those to which there is another way.
 OTHER=" pidfd_open fchmodat "

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Servers that give each connection to a process of its own: by fork alone, and by fork and exec, the new program with
-# the library and without it. One client talks to all of them and compares every byte.
+# Servers that give each connection to a process of its own. They do so by fork alone, and by fork
+# and exec, the new program with the library and without it. One client talks to all of them and
+# compares every byte.
 . "$(dirname "$0")/common.sh"
 need_cc
 need socat busybox=busybox-static /usr/bin/python3=python3

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# FTP: proftpd accepts a passive data connection only when the client, which has connected, has asked for the file. curl fetches
-# one, stores one and lists the directory, by EPSV and by PASV.
+# FTP: proftpd accepts a passive data connection only when the client, which has connected, has
+# asked for the file. curl fetches one, stores one and lists the directory, by EPSV and by PASV.
 . "$(dirname "$0")/common.sh"
 need /usr/sbin/proftpd=proftpd-core curl=curl openssl=openssl
 # Large, so that the peers have met before the end of it on a machine that is busy, too.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What both ends of a connection know of its SYN's timestamp, in network namespaces of their own:
-# side by side on a bridge, behind a router that rewrites the destination and the source, by
-# hairpin, with a clock of one's own, and where the kernel has no timestamps.
+# What both ends of a connection know of its SYN's timestamp, in network namespaces of their own.
+# The ends are side by side on a bridge, behind a router that rewrites the destination and the
+# source, or joined by hairpin. One has a clock of its own, or the kernel has no timestamps.
 . "$(dirname "$0")/common.sh"
 . "$HERE/topology.sh"
 MODE=tcp
@@ -21,7 +21,7 @@ number() { sed -n "s/.*$1 \([0-9]*\).*/\1/p"; }
 # meets WHAT WANTED [PREFIX...] : 640 connections by the last `path`, 16 at a time. A listens at
 # LISTENS, if that is set.
 #   agree: most of them know each other by the timestamp, none is wrong
-#   less: some know nothing, none is wrong; nothing: nobody knows anything
+#   less: some know nothing, none is wrong; nothing: neither end knows anything
 meets() {
   local what=$1 wanted=$2 at=${LISTENS:-$OWN} server out agree differ unknown mistakable ENTER
   local run=("$ends" --ignored --exact --nocapture)

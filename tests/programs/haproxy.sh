@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# HAProxy, which sets no_new_privs, between a client and nginx, which is started with it: bodies down and up on kept connections, one for each request, and spliced; threads;
-# a master whose workers are changed by SIGUSR2 in the midst of a transfer; a new process that is sent the old one's listeners.
+# HAProxy, which sets no_new_privs, between a client and nginx, which is started with it. Bodies go
+# down and up on kept connections, on one for each request, and spliced. There are threads, and a
+# master whose workers are changed by SIGUSR2 in the midst of a transfer. A new process is sent the
+# old one's listeners.
 . "$(dirname "$0")/common.sh"
 need haproxy nginx curl wrk ss=iproute2 setpriv=util-linux
 
@@ -14,11 +16,12 @@ until_true() {
 }
 # went PID WHAT : what that process's counter says. It reports from within its root directory.
 went() { cat "$STATS/$1" "$dir/empty$STATS/$1" 2>/dev/null | awk -v k="$2" '$1 == k { s += $2 } END { printf "%.0f\n", s }'; }
-# by_shm NAME PID : that process moved bytes over shared memory, to its peers and from them, and where TCP is excluded nothing else.
+# by_shm NAME PID : that process moved bytes over shared memory, to its peers and from them, and
+# where TCP is excluded nothing else.
 by_shm() {
   [ "$MODE" = tcp ] && return
   local s r t
-  # What is sent to a peer that has closed is TCP's to answer, and nobody receives it.
+  # What is sent to a peer that has closed is TCP's to answer, and no process receives it.
   [ "$MODE" != shm ] || check "$1: nothing came by tcp" "$(went "$2" bytes.received.tcp) bytes" same "$(went "$2" bytes.received.tcp)" 0
   s=$(went "$2" bytes.sent.shm) r=$(went "$2" bytes.received.shm)
   t=$(($(went "$2" bytes.sent.tcp) + $(went "$2" bytes.received.tcp)))
@@ -52,7 +55,8 @@ CONF
   wait_port "$back" "$nginx" || fail nginx "$(tail -3 "$dir/nginx.out" "$dir/nginx.log")"
 }
 
-# conf MODE LINE... : the configuration, as Debian's in what bears on us: another user, a root directory without files.
+# conf MODE LINE... : the configuration, as Debian's in what bears on us: another user, a root
+# directory without files.
 conf() {
   local m=$1 line jail=
   shift
@@ -79,7 +83,8 @@ backend b
 CONF
 }
 # HAProxy 2.6.12, which Debian 12 has, crashes now and then where it ends with idle connections to a
-# server (its issue 2114). Who is to end in mid-life keeps none; who ends alone waits for nginx to close them.
+# server (its issue 2114). A HAProxy that is to end in mid-life keeps none; one that ends alone
+# waits for nginx to close them.
 POOL=
 none_is_idle() { test -z "$(ss -Htn state established "dport = :$back")"; }
 haproxy_up() { # VAR OPTION...

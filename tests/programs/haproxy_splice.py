@@ -1,11 +1,14 @@
-"""Both ends of haproxy_splice.sh: a small HTTP server, each connection in a process of its own, and a client that counts every byte.
+"""Both ends of haproxy_splice.sh: a small HTTP server, each connection in a process of its own, and
+a client that counts every byte.
 
-  haproxy_splice.py server PORT             serves until it is ended
-  haproxy_splice.py rounds PORT N           N rounds of 40 small answers and a large one that ends in close
-  haproxy_splice.py uploads PORT N          N bodies up
-  haproxy_splice.py broken PORT HOW N       N answers whose server breaks off in the middle: kill, exit, reset, stop
-  haproxy_splice.py spliced SOCKET          prints how many bytes HAProxy says that it has spliced
-  haproxy_splice.py files DIRECTORY         writes what the server serves, for another server
+  haproxy_splice.py server PORT         serves until it is ended
+  haproxy_splice.py rounds PORT N       N rounds of 40 small answers and a large one that ends in
+                                        close
+  haproxy_splice.py uploads PORT N      N bodies up
+  haproxy_splice.py broken PORT HOW N   N answers whose server breaks off in the middle: kill, exit,
+                                        reset, stop
+  haproxy_splice.py spliced SOCKET      prints how many bytes HAProxy says that it has spliced
+  haproxy_splice.py files DIRECTORY     writes what the server serves, for another server
 """
 
 import os
@@ -90,7 +93,7 @@ def serve(s):
 
 
 def server(port):
-    # Those that have not been reaped: of others the numbers may be somebody else's by now.
+    # Those that have not been reaped: the numbers of others may be other processes' by now.
     children = set()
 
     def end(*_):

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# HAProxy that moves bodies by splice, with kept connections on both sides: rounds of 40 small answers and a large one that ends in close, from nginx and from a
-# small server; bodies up; servers that are killed, reset the connection or stop in the midst of an answer. No byte may be missing.
-# ROUNDS=1000 for as many rounds (20 if not told, 5 where QUICK is set).
+# HAProxy that moves bodies by splice, with kept connections on both sides. There are rounds of 40
+# small answers and a large one that ends in close, from nginx and from a small server. There are
+# bodies up, and servers that are killed, reset the connection or stop in the midst of an answer. No
+# byte may be missing. ROUNDS=1000 for as many rounds (20 if not told, 5 where QUICK is set).
 . "$(dirname "$0")/common.sh"
 need haproxy nginx python3
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What inherits a connection in the midst of a transfer, by exec as from inetd or as a message over a UNIX socket, with
-# the library and without it: bytes are on their way in both directions, and all of them arrive.
+# What inherits a connection in the midst of a transfer, by exec as from inetd or as a message over
+# a UNIX socket. The heir has the library or has it not. Bytes are on their way in both directions,
+# and all of them arrive.
 . "$(dirname "$0")/common.sh"
 need_cc
 need socat busybox=busybox-static /usr/bin/python3=python3 setcap=libcap2-bin setpriv=util-linux
@@ -20,7 +21,8 @@ printf '#!%s sh\nexec %s cat\n' "$busybox" "$busybox" >"$work/static.script"
 printf 'exec cat\n' >"$work/no.interpreter"
 for copy in setuid setgid capable; do cp "$(command -v cat)" "$work/$copy"; done
 chmod 755 "$work"/*
-# Another user's program, so that executing it changes the user; and one that gains something, for a user who has not got it.
+# Another user's program, so that executing it changes the user; and one that gains something, for a
+# user without it.
 user=23456 as=()
 if [ "$(id -u)" = 0 ]; then
   chown $user:$user "$work/setuid" "$work/setgid"
@@ -44,13 +46,15 @@ serve() {
   check "$name" "exit $rc: $(tail -2 "$dir/out") $(tail -2 "$dir/server.log")" same $rc 0
   stop "$server" TERM || fail "$name" "the server did not end"
 }
-# becomes NAME PROGRAM... : right after accept, and when the connection has gone where such connections go.
+# becomes NAME PROGRAM... : right after accept, and when the connection has gone where such
+# connections go.
 becomes() {
   local name=$1 blocks
   shift
   for blocks in 0 30; do serve "exec after $blocks blocks: $name" "$blocks across" "$work/inherit" PORT exec "$@"; done
 }
-# left_tcp NAME COMMAND... : the command's connections leave TCP, which shows that the receivers know them.
+# left_tcp NAME COMMAND... : the command's connections leave TCP, which shows that the receivers
+# know them.
 left_tcp() {
   local name=$1 before after
   shift

@@ -1,8 +1,8 @@
-"""http_client.py PORT THREADS SECONDS|COUNT SIZE... : asks the server at $ADDRESS, else on the loopback, for /SIZE
-again and again and compares every byte.
+"""http_client.py PORT THREADS SECONDS|COUNT SIZE... : asks the server at $ADDRESS, else on the
+loopback, for /SIZE again and again and compares every byte.
 
-Each answer must be the one of app.py, complete; a request that fails is a failure. Ends after COUNT rounds of all
-sizes ("12"), after a time ("2.5s"), or when its standard input ends ("eof").
+Each answer must be the one of app.py, complete; a request that fails is a failure. Ends after COUNT
+rounds of all sizes ("12"), after a time ("2.5s"), or when its standard input ends ("eof").
 """
 import http.client, os, sys, threading, time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))

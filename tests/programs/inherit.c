@@ -1,7 +1,7 @@
 // A server that gives each connection to a child; it listens at $ADDRESS, else on the loopback.
-// `inherit PORT echo` echoes there itself; `inherit PORT exec PROGRAM ARG...` makes the connection
-// the program's standard input and output, as inetd does, after it has read one byte N and, when N
-// is not 0, echoed 64 KiB N times (so that the connection is wherever such connections go). It
+// `inherit PORT echo` echoes there itself. `inherit PORT exec PROGRAM ARG...` makes the connection
+// the program's standard input and output, as inetd does. Before that it has read one byte N and,
+// when N is not 0, echoed 64 KiB N times. So the connection is wherever such connections go. It
 // prints its port when it listens, and ends when it is told to (SIGTERM).
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Servers whose listening socket came from another program: by vfork and exec, by multiprocessing's
-# spawn and forkserver, in a message, from a launcher without the library; uvicorn with two workers.
-# What they accept attaches as anybody's. A connection that comes so stays on TCP, and says so.
+# Servers whose listening socket came from another program. It came by vfork and exec, by
+# multiprocessing's spawn and forkserver, in a message, from a launcher without the library. Also
+# uvicorn with two workers. What they accept attaches as any server's. A connection that comes so
+# stays on TCP, and says so.
 . "$(dirname "$0")/common.sh"
 need uvicorn /usr/bin/python3=python3
 size=24000000 many=4 rounds=60
 [ "$QUICK" = 1 ] && size=16000000 many=2 rounds=40
 
-# mostly_shm NAME : since the counters were last read at least 95 % of all bytes went by shared memory.
-# (Workers of uvicorn end by a signal, and write no counters: the client's say it.)
+# mostly_shm NAME : since the counters were last read at least 95 % of all bytes went by shared
+# memory. (Workers of uvicorn end by a signal, and write no counters: the client's say it.)
 mostly_shm() {
   [ "$MODE" = tcp ] && return
   local shm tcp

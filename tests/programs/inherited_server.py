@@ -1,10 +1,16 @@
 """inherited_server.py KIND PORT COUNT : an echo server whose listening socket another program made.
 
-Ends after COUNT connections. KIND: vfork (subprocess with pass_fds), fork (the same with a
-preexec_fn), spawn, forkserver (multiprocessing), message (SCM_RIGHTS to a program that is no
-relative), activation (LISTEN_FDS, from a launcher without the library); odd (as vfork, with an option
-that only TCP can honour). And those that get a connection: given (as vfork), sent (as message), inetd
-(from a launcher without the library, as standard input and output).
+Ends after COUNT connections. KIND:
+  vfork        subprocess with pass_fds
+  fork         the same with a preexec_fn
+  spawn, forkserver    multiprocessing
+  message      SCM_RIGHTS to a program that is no relative
+  activation   LISTEN_FDS, from a launcher without the library
+  odd          as vfork, with an option that only TCP can honour
+And the kinds that get a connection:
+  given        as vfork
+  sent         as message
+  inetd        from a launcher without the library, as standard input and output
 """
 import array, multiprocessing, os, socket, subprocess, sys, threading
 

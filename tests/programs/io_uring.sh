@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Programs that would use io_uring: through libc's `syscall`, through liburing, and node. Refused, they work as on a kernel without it and leave
-# TCP; allowed (RSOCKET_IO_URING=tcp), they work on TCP.
+# Programs that would use io_uring: through libc's `syscall`, through liburing, and node. Refused,
+# they work as on a kernel without it and leave TCP; allowed (RSOCKET_IO_URING=tcp), they work on
+# TCP.
 . "$(dirname "$0")/common.sh"
 need_cc
 need /usr/bin/python3=python3 node=nodejs

@@ -1,4 +1,5 @@
-"""Sends to a peer that has closed, twice: TCP takes the first and answers it with a reset, the second fails."""
+"""Sends to a peer that has closed, twice: TCP takes the first and answers it with a reset, the
+second fails."""
 import os
 import socket
 import sys

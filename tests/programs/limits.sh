@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What a host limits: descriptors, address space, the length of files, the memory of a cgroup; from the start, or taken away while programs
-# run. They see what they would see with TCP, and every byte arrives. By the default policy: what there is no room for is TCP's.
+# What a host limits: descriptors, address space, the length of files, the memory of a cgroup; from
+# the start, or taken away while programs run. The programs see what they would see with TCP, and
+# every byte arrives. By the default policy: what there is no room for is TCP's.
 . "$(dirname "$0")/common.sh"
 need_cc
 need prlimit=util-linux socat /usr/bin/python3=python3

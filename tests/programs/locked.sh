@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Programs that lock their memory (mlockall): what is locked and resident is what it is without the
-# library, but for its code and what it uses; also without CAP_IPC_LOCK, within a limit in which the
-# library's mappings would have no room.
+# Programs that lock their memory (mlockall). What is locked and resident is what it is without the
+# library, but for its code and what it uses. So it is also without CAP_IPC_LOCK, within a limit in
+# which the library's mappings would have no room.
 . "$(dirname "$0")/common.sh"
 need_cc
 need setpriv=util-linux

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# How often an end that cannot attach asks who is at the other one (a netlink socket each time): a bounded number of times,
-# however often the program looks, in every mode; and that it says why.
+# How often an end that cannot attach asks which process has the other end (a netlink socket each
+# time). It asks a bounded number of times, however often the program looks, in every mode; and it
+# says why.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3
 SQUAT=("$PYTHON" "$HERE/squatter.py")
@@ -9,7 +10,8 @@ MOST=${MOST:-40}
 # counted NAME DIR : the most of that counter in one process.
 counted() { cat "$2"/* 2>/dev/null | awk -v n="$1" '$1 == n && $2 > m { m = $2 } END { print m + 0 }'; }
 
-# pair NAME REASON SERVER... -- CLIENT... (@ is the port): both look for six seconds; each end asks a few times, and one at least counts REASON.
+# pair NAME REASON SERVER... -- CLIENT... (@ is the port): both look for six seconds. Each end asks
+# a few times, and one at least counts REASON.
 pair() {
   local name=$1 reason=$2 server=() said asked
   shift 2

@@ -1,9 +1,9 @@
 // A server that gives its work away in messages. `mail PORT connections PROGRAM` accepts, and
 // passes each connection to one of three workers (`PROGRAM worker connections`) over a UNIX socket,
-// in turns; with MAIL_BLOCKS in its environment after it has read one byte N and echoed 64 KiB N
-// times, as inherit.c does. `mail PORT listener PROGRAM` passes the listening socket to them, and
-// they accept. A worker serves each connection in a child of its own, which echoes. Ends when it is
-// told to (SIGTERM).
+// in turns. With MAIL_BLOCKS in its environment it does so after it has read one byte N and echoed
+// 64 KiB N times, as inherit.c does. `mail PORT listener PROGRAM` passes the listening socket to
+// them, and they accept. A worker serves each connection in a child of its own, which echoes. Ends
+// when it is told to (SIGTERM).
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -139,7 +139,8 @@ int main(int argc, char **argv) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       die("accept");
     }
-    pid_t p = getenv("MAIL_BLOCKS") ? fork() : -1;  // one that talks first must not hold up the others
+    // A connection that talks first must not hold up the others.
+    pid_t p = getenv("MAIL_BLOCKS") ? fork() : -1;
     if (p > 0) close(fd);
     if (p > 0) continue;
     if (p == 0) {

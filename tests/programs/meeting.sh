@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Ends in two network namespaces, which see one directory: on a bridge, behind a router that
-# rewrites the destination and the source, by hairpin, in pid, user and time namespaces of their
-# own, without a loopback interface; and ends of one namespace that REDIRECT has joined, which may
-# ask the kernel or not. Thousands of connections with the same bytes at the same counts: no end
-# meets another connection's, and 95 of 100 attach. Without the directory, or without timestamps,
-# they stay on TCP.
+# Ends in two network namespaces, which see one directory. They are on a bridge, behind a router
+# that rewrites the destination and the source, or joined by hairpin. They have pid, user and time
+# namespaces of their own, or no loopback interface. And ends of one namespace that REDIRECT has
+# joined, which may ask the kernel or not. Thousands of connections have the same bytes at the same
+# counts: no end meets another connection's, and 95 of 100 attach. Without the directory, or without
+# timestamps, they stay on TCP.
 . "$(dirname "$0")/common.sh"
 . "$HERE/topology.sh"
 . "$HERE/topology_crosswire.sh"
@@ -52,7 +52,7 @@ loopback() {
   [ "$2" = up ] || ip_in "$1" addr flush dev lo
 }
 
-# without_netlink WHAT PREFIX : a program of A's asks another one of A's at ADDRESS; the first, the
+# without_netlink WHAT PREFIX : a program of A's asks another one of A's at ADDRESS. The first, the
 # other, both of them or none has no netlink. PREFIX is the name of what goes before both.
 without_netlink() {
   local who count=$((count / 4)) filter=("$work/filtered" 97 socket:0=16 --) asks to=$ADDRESS
@@ -67,7 +67,7 @@ without_netlink() {
   SERVES=()
 }
 # The same where REDIRECT leads to a port on 127.0.0.1, whatever was asked for: an address of A's
-# own, or one of nobody's. TCP may be excluded.
+# own, or one that no host has. TCP may be excluded.
 redirected() {
   local ADDRESS LISTENS=0.0.0.0 SERVED=8080
   local longer=(env ROUNDS=240) strict=(env RSOCKET_TRANSPORT=shm)

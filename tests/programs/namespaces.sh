@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Programs whose ends have namespaces each: network, and pid, mount and user as well; on a bridge,
-# routed, by a published port, behind a rewritten source, by hairpin; IPv4 and IPv6.
+# Programs whose ends have namespaces each: network, and pid, mount and user as well. They meet on a
+# bridge, routed, by a published port, behind a rewritten source, by hairpin; over IPv4 and IPv6.
 #
 #   tests/programs/namespaces.sh [-a] [-k KIND,...] [-p PATH,...] [-r ROW,...] [-6] [MODE...]
 #

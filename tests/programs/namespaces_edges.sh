@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is unusual where ends have namespaces of their own: no /dev/shm, a root directory that is
-# read-only, a /proc that hides others, another clock, SYNs that are lost or late, no timestamps,
+# What is unusual where ends have namespaces of their own. No /dev/shm, a root directory that is
+# read-only, a /proc that hides others, another clock, SYNs that are lost or late. No timestamps,
 # SYN cookies, a sidecar that REDIRECT leads to. Every answer is right, and over shared memory or,
 # for a reason that is named, on TCP. `namespaces_edges.sh [CASE...]`
 . "$(dirname "$0")/common.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two network namespaces joined by a veth pair: there the peer is another host, and the connection is TCP's, at once. And a
-# process that goes to another one, and takes along what has left TCP.
+# Two network namespaces joined by a veth pair: there the peer is another host, and the connection
+# is TCP's, at once. And a process that goes to another one, and takes along what has left TCP.
 . "$(dirname "$0")/common.sh"
 need_cc
 need ip=iproute2 ss=iproute2
@@ -54,7 +54,8 @@ for m in $(modes_of "$@"); do
   done
   out=$(limit 60 "${AS[@]}" ip netns exec "$B" "${P[@]}" "$PYTHON" "$HERE/asyncio_echo.py" client 10.77.0.1 "$port" 2>&1)
   check "50 clients across the veth" "${out##*$'\n'}" same "${out##*$'\n'}" "50 clients, all bytes as sent"
-  # Sixty 1 MiB echoes on one connection: enough for any threshold, each timed; nothing may wait for another transport.
+  # Sixty 1 MiB echoes on one connection: enough for any threshold, each timed; nothing may wait for
+  # another transport.
   out=$(limit 60 "${AS[@]}" ip netns exec "$B" "${P[@]}" "$PYTHON" - 10.77.0.1 "$port" 2>&1 <<'PY'
 import os, socket, sys, threading, time
 t0 = time.monotonic()

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # nginx with two pre-forked workers, asked by wrk and by curl, with and without sendfile.
 #
-# A connection that is over with one body, before its ends could have met, makes no offer to meet; one that carries many
-# requests, or a body that goes on for long, attaches, also after many of the others.
+# A connection that is over with one body, before its ends could have met, makes no offer to meet.
+# One that carries many requests, or a body that goes on for long, attaches, also after many of the
+# others.
 . "$(dirname "$0")/common.sh"
 need nginx wrk curl
 
@@ -34,7 +35,8 @@ for m in $(modes_of "$@"); do
   head -c 1000 /dev/urandom >"$dir/www/small"
   chmod -R a+rX "$dir/www"
   want=$(sha256sum <"$dir/www/huge")
-  # Not nginx's default, nobody: that is also the user of everything that has no user here, and never trusted.
+  # Not nginx's default, the user nobody: that is also the user of everything that has no user here,
+  # and never trusted.
   user=
   [ "$(id -u)" = 0 ] && user='user www-data;'
   for sendfile in off on; do

@@ -1,5 +1,6 @@
-"""An echo of small messages, both ends in one process, with socket options set on both ends: LEVEL NAME VALUE in each argument,
-or LEVEL NAME = for the value that there is; after --listener on the listening socket alone. One that the kernel refuses is as good as none."""
+"""An echo of small messages, both ends in one process, with socket options set on both ends. Each
+argument is LEVEL NAME VALUE, or LEVEL NAME = for the value that there is; after --listener on the
+listening socket alone. One that the kernel refuses is as good as none."""
 import socket
 import sys
 import threading

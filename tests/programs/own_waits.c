@@ -1,9 +1,12 @@
-/* An echo server that waits past libc's functions: `own_waits PORT-FILE HOW`. Its bytes go through libc.
- *   aio, aio-block  io_submit(2) with IOCB_CMD_POLL, as Seastar does; the socket does not block, or does
+/* An echo server that waits past libc's functions: `own_waits PORT-FILE HOW`. Its bytes go through
+ * libc.
+ *   aio, aio-block  io_submit(2) with IOCB_CMD_POLL, as Seastar does; the socket does not block, or
+ *                   does
  *   epoll           epoll_wait by number, on a set that libc's functions have made
  *   mix             every second wait by libc's epoll_wait or poll, on a socket that blocks
  *   late            libc's epoll_wait for the first LATE waits, then by number
- * System calls by number are instructions of its own, or with -DBY_LIBC libc's syscall. Ends when its first connection has. */
+ * System calls by number are instructions of its own, or with -DBY_LIBC libc's syscall. Ends when
+ * its first connection has. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Programs that wait for their sockets past libc's functions, or half the time: by instructions of their own or through libc's
-# `syscall`, by io_submit or epoll, on sockets that block and that do not. They never hang, and are told of no event but their
-# own. Such a program stays on TCP, and says why; one that begins to wait so goes back to it. With RUNTIMES=1 also servers on
-# smol and async-std, which cargo builds (once; it takes a minute), and on Bun, which npm brings, asked by curl and wrk.
+# Programs that wait for their sockets past libc's functions, or half the time. They do so by
+# instructions of their own or through libc's `syscall`, by io_submit or epoll, on sockets that
+# block and that do not. They never hang, and are told of no event but their own. Such a program
+# stays on TCP, and says why; one that begins to wait so goes back to it. With RUNTIMES=1 also
+# servers on smol and async-std, which cargo builds (once; it takes a minute). Also servers on Bun,
+# which npm brings, asked by curl and wrk.
 . "$(dirname "$0")/common.sh"
 need cc=gcc /usr/bin/python3=python3
 # STARTS: of each; HOW: which of own_waits.c's ways, none with an empty one.
@@ -28,7 +30,8 @@ bun_of_npm() {
     die "npm does not bring bun"
 }
 
-# bun: serves 300,000 bytes at a time, STARTS times; its first answer and its last are looked at, and those between are many.
+# bun: serves 300,000 bytes at a time, STARTS times; its first answer and its last are looked at,
+# and those between are many.
 bun() {
   local k port said
   for ((k = 0; k < STARTS; k++)); do
@@ -51,7 +54,8 @@ bun() {
 # answers SAID: wrk had answers, and no error.
 answers() { [[ $1 =~ Requests/sec:\ +[1-9] ]] && [[ ! $1 =~ (Socket|Non-2xx) ]]; }
 
-# talk NAME PROGRAM [ARGS]: the server with a port file before its ARGS, and one who asks it, STARTS times.
+# talk NAME PROGRAM [ARGS]: the server with a port file before its ARGS, and a client that asks it,
+# STARTS times.
 talk() {
   local name=$1 program=$2 said k
   shift 2

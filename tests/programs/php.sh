@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PHP, whose extensions are loaded with RTLD_DEEPBIND, past the hooks: 50 MB by ext-curl; a stream of PHP's own that is handed to
-# ext-sockets when it has left TCP, and back.
+# PHP, whose extensions are loaded with RTLD_DEEPBIND, past the hooks: 50 MB by ext-curl. Also a
+# stream of PHP's own that is handed to ext-sockets when it has left TCP, and back.
 . "$(dirname "$0")/common.sh"
 need php=php-cli
 php -m | grep -qx curl || apt_install php-curl

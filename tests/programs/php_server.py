@@ -1,4 +1,5 @@
-"""php_server.py FILE PORT: a GET is answered with the file; ECHO and everything after it comes back."""
+"""php_server.py FILE PORT: a GET is answered with the file; ECHO and everything after it comes
+back."""
 import signal
 import socket
 import sys

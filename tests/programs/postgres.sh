@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PostgreSQL, a process for each connection: pgbench, long results, COPY both ways, a cancelled statement, a client that is
-# killed while it does not read.
+# PostgreSQL, a process for each connection: pgbench, long results, COPY both ways, a cancelled
+# statement, a client that is killed while it does not read.
 . "$(dirname "$0")/common.sh"
 [ -x "$(echo /usr/lib/postgresql/*/bin/postgres)" ] || apt_install postgresql
 BIN=$(echo /usr/lib/postgresql/*/bin)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Servers that fork before they accept, with four workers: nginx, reloaded and replaced by a new binary under load
-# without a request that fails; gunicorn.
+# Servers that fork before they accept, with four workers: nginx, reloaded and replaced by a new
+# binary under load without a request that fails; gunicorn.
 . "$(dirname "$0")/common.sh"
 need nginx wrk gunicorn /usr/bin/python3=python3
 
@@ -65,7 +65,8 @@ CONF
   server=$(cat "$dir/pid")
   watch "$server"
   wait_port "$port" "$server" && until_true workers_of "$server" 4 || { fail nginx "$(tail -3 "$dir/log" "$dir/error.log")"; return; }
-  # Under load until told otherwise: a connection for each request, since one at rest may be closed by a worker that ends.
+  # Under load until told otherwise: a connection for each request, since one at rest may be closed
+  # by a worker that ends.
   mkfifo "$dir/stop"
   FRESH=1 "${P[@]}" "$PYTHON" "$HERE/http_client.py" "$port" 4 eof 700 60000 900000 <"$dir/stop" >"$dir/out" 2>&1 &
   loader=$!

@@ -1,6 +1,6 @@
 """A server that pushes to silent readers: pushing.py NUMBER SIZE CONNECTIONS MILLISECONDS.
 
-Both ends are here, one connection after the other: the reader asks once, and gets NUMBER messages
+Both ends are here, one connection after the other. The reader asks once, and gets NUMBER messages
 of SIZE bytes, so many milliseconds after each other. It reads each whole before the next is sent,
 and checks it.
 """

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What the accepting side sends without being asked again: many small messages have a connection attach, one long answer does not.
+# What the accepting side sends without being asked again: many small messages have a connection
+# attach, one long answer does not.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3
 
@@ -11,7 +12,8 @@ pushes() {
   TCP=$(($(stat_sum bytes.sent.tcp "$STATS") + $(stat_sum bytes.received.tcp "$STATS")))
 }
 
-# leaves MOST NUMBER SIZE MILLISECONDS : each of three connections leaves TCP, at the latest after so many messages.
+# leaves MOST NUMBER SIZE MILLISECONDS : each of three connections leaves TCP, at the latest after
+# so many messages.
 leaves() {
   local name="messages of $3 bytes, $4 ms apart,"
   pushes "$2" "$3" 3 "$4" || { fail "$name" "the program failed"; return; }

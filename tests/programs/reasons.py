@@ -1,6 +1,7 @@
-"""One end of an echo of 1000 bytes at a time: `reasons.py serve HOW`, which prints its port, and `reasons.py ask HOW PORT`. HOW is what this
-end does in the middle of the connection's life, or before it (`first:`): something for which it goes back to TCP, or stays there.
-With `rsstat` in the environment it runs it before it closes, and prints what it says of this process."""
+"""One end of an echo of 1000 bytes at a time: `reasons.py serve HOW`, which prints its port, and
+`reasons.py ask HOW PORT`. HOW is what this end does in the middle of the connection's life, or
+before it (`first:`). For that the connection goes back to TCP, or stays there. With `rsstat` in the
+environment it runs rsstat before it closes, and prints what rsstat says of this process."""
 import ctypes
 import os
 import signal

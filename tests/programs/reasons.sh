@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Why a connection is on TCP, at both ends: each reason is provoked at either end, and the statistics of both processes name it.
+# Why a connection is on TCP, at both ends: each reason is provoked at either end, and the
+# statistics of both processes name it.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3
 need setpriv=util-linux unshare=util-linux
@@ -14,7 +15,8 @@ LOADED=(env "LD_PRELOAD=$HERE_LIB")
 PLAIN=(env)
 NOBODY=(setpriv --reuid=65534 --regid=65534 --clear-groups env "LD_PRELOAD=$HERE_LIB")
 
-# named END WANTED : the end's statistics have each of these lines; "-" is an end without the library.
+# named END WANTED : the end's statistics have each of these lines; "-" is an end without the
+# library.
 named() {
   local want
   [ "$2" = - ] && return
@@ -59,7 +61,8 @@ NOT_HERE=(env "LD_PRELOAD=$HERE_LIB" RSOCKET_TRANSPORT=tcp)
 reason "a server that is to use TCP" NOT_HERE none policy_tcp LOADED none offer_lapsed
 reason "a client that is to use TCP" LOADED none no_offer NOT_HERE none policy_tcp
 if [ "$(id -u)" = 0 ]; then
-  # Of nobody's nobody knows anything but what both ends know of the handshake; here the program has that.
+  # Of the user nobody's connections the other end knows nothing but what both ends know of the
+  # handshake; here the program has that.
   reason "a server of user nobody" NOBODY syn user_nobody LOADED none offer_lapsed
   reason "a client of user nobody" LOADED syn user_nobody NOBODY none offer_lapsed
   reason "both of user nobody" NOBODY syn user_nobody NOBODY none offer_lapsed

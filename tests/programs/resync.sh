@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# redis-server that forks while it serves: BGSAVE and a replica that is cut off and synchronised again, from disk and
-# from the forked child straight to the socket, all under load; then both have the same data.
+# redis-server that forks while it serves, for BGSAVE and for a replica that is cut off and
+# synchronised again. That goes from disk and from the forked child straight to the socket, all
+# under load. Then both have the same data.
 . "$(dirname "$0")/common.sh"
 need redis-server redis-cli=redis-tools redis-benchmark=redis-tools
 n=100000 rounds=3

@@ -1,12 +1,15 @@
 # shellcheck shell=bash disable=SC2034
-# The program pairs of the table (tests/programs/table): what serves, what asks, and how each byte is compared.
+# The program pairs of the table (tests/programs/table): what serves, what asks, and how each byte
+# is compared.
 #
-# A row NAME has three functions, and they may run on two hosts: `NAME_serve` starts what listens on $ADDR, port $PORT,
-# `NAME_ask` runs the clients, `NAME_end` (if there is one) ends and judges the servers; else they are asked to end by
-# SIGTERM. Each is false, and has said why on standard error, if something was not as it should be. $DIR is
-# a directory of the row's own on each host, $DATA one with the same files everywhere, "${P[@]}" the prefix of a program that
-# has the library, $MODE what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS, $CROWD, $ECHO and $ROUNDS;
-# $SHARED, $SCP and $UPGRADES are for the rows of rows_family.sh, which this sources.
+# A row NAME has three functions, and they may run on two hosts. `NAME_serve` starts what listens on
+# $ADDR, port $PORT. `NAME_ask` runs the clients. `NAME_end` (if there is one) ends and judges the
+# servers; else they are asked to end by SIGTERM. Each is false, and has said why on standard error,
+# if something was not as it should be. $DIR is a directory of the row's own on each host, $DATA one
+# with the same files everywhere. "${P[@]}" is the prefix of a program that has the library, $MODE
+# what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS,
+# $CROWD, $ECHO and $ROUNDS. $SHARED, $SCP and $UPGRADES are for the rows of rows_family.sh, which
+# this sources.
 : "${HERE:=$ROOT/tests/programs}"
 . "$HERE/rows_family.sh"
 
@@ -22,18 +25,22 @@ ROWS=(
   node tls
   memcached rsync git inetd-script
 )
-# The rows of rows_family.sh; for one host there are scripts of their own that see more (ssh.sh, prefork.sh, resync.sh, forking.sh, heirs.sh).
+# The rows of rows_family.sh; for one host there are scripts of their own that see more (ssh.sh,
+# prefork.sh, resync.sh, forking.sh, heirs.sh).
 FAMILY_ROWS=(ssh scp nginx-upgrade gunicorn redis-bgsave fork-echo socat-exec socat-nofork inetd inetd-static)
 # Rows that also run with RSOCKET_TRANSPORT=rdma, over each kind of device.
 RDMA_ROWS=(http-big redis-c1 iperf3)
-# What a row's connections carry at least, both directions and both ends together; 20 KB where nothing is said.
+# What a row's connections carry at least, both directions and both ends together; 20 KB where
+# nothing is said.
 declare -A LEAST=([http-1k]=2000)
 # Rows whose connections are too short to leave TCP by the default policy.
 declare -A SHORT=([http-1k]=1)
-# Rows for which TCP cannot be excluded: sshd's sandboxed process speaks before its connection could leave it, and a program without the
-# library knows nothing else. Where the mode is shm these run by the default policy.
+# Rows for which TCP cannot be excluded. sshd's sandboxed process speaks before its connection could
+# leave it, and a program without the library knows nothing else. Where the mode is shm these run by
+# the default policy.
 declare -A NOT_ALONE=([ssh]=1 [scp]=1 [inetd-static]=1)
-# Rows whose connections may be on TCP for the most part: from there on, where something took them that cannot have them otherwise.
+# Rows whose connections may be on TCP for the most part: from there on, where something took them
+# that cannot have them otherwise.
 declare -A MAY_LEAVE=([inetd-static]=1)
 
 need_rows() {
@@ -74,7 +81,8 @@ serve() {
   SERVERS+=("$pid")
 }
 
-# stop_servers : asks them to end, or waits for them where they end by themselves; false if one does not, or not well.
+# stop_servers : asks them to end, or waits for them where they end by themselves; false if one does
+# not, or not well.
 stop_servers() {
   local i p rc=0
   for i in "${!SERVERS[@]}"; do
@@ -156,8 +164,8 @@ redis_server() {
 }
 redis() { limit 60 "${P[@]}" redis-cli -h "$ADDR" -p "$PORT" "$@"; }
 replica() { limit 60 "${P[@]}" redis-cli -h "$ADDR_HERE" -p "$port" "$@"; }
-# caught_up KEY VALUE : sets it, and returns when the replica has that, and so everything before. (WAIT is about writes of the connection
-# that it comes by.)
+# caught_up KEY VALUE : sets it, and returns when the replica has that, and so everything before.
+# (WAIT is about writes of the connection that it comes by.)
 caught_up() { printf 'set %s %s\nwait 1 20000\n' "$1" "$2" | redis >/dev/null 2>&1; }
 redis-cli_serve() { redis_server a "$PORT" "$ADDR"; }
 redis-c1_serve() { redis-cli_serve; }
@@ -182,7 +190,8 @@ redis_bench() {
 redis-c1_ask() { redis_bench -c 1; }
 redis-c50_ask() { redis_bench -c 50; }
 redis-P16_ask() { redis_bench -c "${CROWD:-50}" -P 16; }
-# A second server copies what the first one holds, follows it while it changes, and holds the same in the end.
+# A second server copies what the first one holds, follows it while it changes, and holds the same
+# in the end.
 redis-replica_ask() {
   local i port=$((PORT + 1)) from to
   redis -x set value <"$DATA/body" >/dev/null 2>&1
@@ -205,7 +214,8 @@ redis-replica_ask() {
 
 nginx_serve() {
   local user=
-  # Not nginx's default, nobody: that is also the user of everything that has no user here, and never trusted.
+  # Not nginx's default, the user nobody: that is also the user of everything that has no user here,
+  # and never trusted.
   [ "$(id -u)" = 0 ] && user='user www-data;'
   mkdir -p "$DIR/t"
   cat >"$DIR/conf" <<CONF
@@ -247,7 +257,8 @@ nginx-close_end() { nginx_end; }
 nginx-sendfile_serve() { nginx_serve on; }
 nginx-sendfile_ask() { bodies middle 3 && nginx-close_ask; }
 nginx-sendfile_end() { nginx_end; }
-# The master replaces its workers again and again; whoever has begun to get a body gets it whole.
+# The master replaces its workers again and again; a client that has begun to get a body gets it
+# whole.
 nginx-reload_serve() {
   nginx_serve on
   start RELOADER bash -c 'while sleep 0.5 && kill -HUP "$1"; do :; done' reload "${SERVERS[0]}" 2>/dev/null
@@ -320,7 +331,8 @@ nc-openbsd_ask() {
 nc-openbsd_end() { stop_servers && nc_got middle 1; }
 ncat_serve() {
   nc_here "$DATA/middle" "${P[@]}" ncat --send-only -l "$ADDR" "$PORT"
-  # At the end of its input it would half-close at once; what has done so before it could leave TCP stays there.
+  # At the end of its input it would half-close at once; what has done so before it could leave TCP
+  # stays there.
   nc_here "$DIR/never" "${P[@]}" ncat --recv-only -l "$ADDR" $((PORT + 1))
 }
 ncat_ask() {
@@ -391,7 +403,7 @@ tls_ask() {
 }
 tls_end() { stop_servers && nc_got tls; }
 
-# ---------------------------------------------------------------- memcached, rsync, git, a script that inetd starts
+# ------------------------------------------------ memcached, rsync, git, a script that inetd starts
 
 memcached_serve() {
   local user=()
@@ -446,7 +458,8 @@ git_ask() {
   [ "$(git -C "$DIR/old" tag | wc -l)" = 200 ] || because "$(git -C "$DIR/old" tag | wc -l) of 200 tags came"
 }
 
-# The shell's own commands write by stdio, the programs that it starts by calls, all to one connection.
+# The shell's own commands write by stdio, the programs that it starts by calls, all to one
+# connection.
 inetd-script_serve() {
   printf 'read -r name\necho "begin $name"\ncat "%s"\necho middle\ncat "%s"\nprintf "end %%s\\n" "$name"\n' "$DATA/middle" "$DATA/body" >"$DIR/script"
   serve "${P[@]}" socat "TCP-LISTEN:$PORT,bind=$ADDR,fork,reuseaddr" "EXEC:bash $DIR/script,nofork"

@@ -1,9 +1,11 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Rows of the table whose servers fork, become other programs and hand their connections on: OpenSSH, nginx with four workers and a new
-# binary under load, gunicorn, redis with BGSAVE and a replica that is cut off, a process for each connection, inetd.
+# Rows of the table whose servers fork, become other programs and hand their connections on. These
+# are OpenSSH, nginx with four workers and a new binary under load, and gunicorn. They are also
+# redis with BGSAVE and a replica that is cut off, a process for each connection, inetd.
 #
-# rows.sh sources this and says what a row is. $SHARED is a directory that both ends see; $SCP what scp carries, $UPGRADES how
-# often nginx is reloaded. Helpers are in $FAMILY, made by `need_family` where there is a compiler.
+# rows.sh sources this and says what a row is. $SHARED is a directory that both ends see; $SCP what
+# scp carries, $UPGRADES how often nginx is reloaded. Helpers are in $FAMILY, made by `need_family`
+# where there is a compiler.
 
 FAMILY=$TARGET/programs
 need_family() {
@@ -98,7 +100,7 @@ scp_ask() {
   done
 }
 
-# ---------------------------------------------------------------- servers that fork before they accept
+# ------------------------------------------------------------- servers that fork before they accept
 
 # The master changes its workers, then its binary, while the clients ask; it says when it is done.
 nginx-upgrade_serve() {
@@ -184,7 +186,8 @@ nginx-upgrade_end() {
   [ -z "$(grep -Ev '\[(notice|info)\]' "$DIR/error.log" 2>/dev/null)" ] || because "$(tail -n 3 "$DIR/error.log")"
 }
 
-# Workers with threads keep connections alive; the plain kind ends each after one answer, too early for it to leave TCP.
+# Workers with threads keep connections alive; the plain kind ends each after one answer, too early
+# for it to leave TCP.
 gunicorn_serve() {
   serve env -C "$HERE" PYTHONDONTWRITEBYTECODE=1 "${P[@]}" "$(command -v gunicorn)" -w 4 -k gthread --threads 4 -b "$ADDR:$PORT" --worker-tmp-dir "$DIR" --timeout 120 app:app
 }
@@ -199,7 +202,8 @@ gunicorn_end() { stop_servers && ! grep -iE 'error|critical|timeout' "$DIR/serve
 
 redis-bgsave_serve() { redis_server a "$PORT" "$ADDR"; }
 info() { "$1" info "$2" 2>/dev/null | tr -d '\r' | grep -qx "$3"; }
-# BGSAVE and a replica that is cut off, under load; then one that begins from nothing, from disk and straight from the child.
+# BGSAVE and a replica that is cut off, under load; then one that begins from nothing, from disk and
+# straight from the child.
 redis-bgsave_ask() {
   local how load port=$((PORT + 1)) from to
   quiet redis debug populate 5000 before 300 || return
@@ -232,7 +236,8 @@ redis-bgsave_end() {
 
 # ---------------------------------------------------------------- a process for each connection
 
-# echoes CONNECTIONS BYTES [BLOCKS [across]] : many bytes, since each process between hosts begins to listen by RDMA for itself.
+# echoes CONNECTIONS BYTES [BLOCKS [across]] : many bytes, since each process between hosts begins
+# to listen by RDMA for itself.
 echoes() { ADDRESS=$ADDR quiet limit 180 "${P[@]}" "$PYTHON" "$HERE/echo_client.py" "$PORT" "$@"; }
 fork-echo_serve() { ADDRESS=$ADDR serve "${P[@]}" "$FAMILY/inherit" "$PORT" echo; }
 fork-echo_ask() { echoes 3 $((ECHO * 6)); }
@@ -240,8 +245,9 @@ socat-exec_serve() { serve "${P[@]}" socat "TCP-LISTEN:$PORT,bind=$ADDR,fork,bac
 socat-exec_ask() { echoes 4 "$ECHO"; }
 socat-nofork_serve() { serve "${P[@]}" socat "TCP-LISTEN:$PORT,bind=$ADDR,fork,backlog=64" EXEC:cat,nofork; }
 socat-nofork_ask() { echoes 3 $((ECHO * 6)); }
-# inetd's way, at once and in the midst of a connection: to a program with the library, and to a static one. Between hosts a connection that
-# has left TCP does not survive it (docs/limits.md, Over RDMA): at once only.
+# inetd's way, at once and in the midst of a connection: to a program with the library, and to a
+# static one. Between hosts a connection that has left TCP does not survive it (docs/limits.md, Over
+# RDMA): at once only.
 inetd_serve() { ADDRESS=$ADDR serve "${P[@]}" "$FAMILY/inherit" "$PORT" exec cat; }
 inetd_ask() { echoes 3 $((ECHO * 6)) 0 && { [ -n "${VM_HOST:-}" ] || echoes 3 $((ECHO * 6)) 30 across; }; }
 inetd-static_serve() { ADDRESS=$ADDR serve "${P[@]}" "$FAMILY/inherit" "$PORT" exec "$(command -v busybox)" cat; }

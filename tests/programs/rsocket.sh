@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# librsocket.so: the calls of rsocket(7) in C (tests/rsocket), and Debian's own rstream, riostream, rcopy and udpong, which are
-# linked with librdmacm and get our calls by LD_PRELOAD. Over shared memory, also where there is an RDMA device.
+# librsocket.so: the calls of rsocket(7) in C (tests/rsocket), and Debian's own rstream, riostream,
+# rcopy and udpong. Those are linked with librdmacm and get our calls by LD_PRELOAD. Over shared
+# memory, also where there is an RDMA device.
 #
 #   tests/programs/rsocket.sh [shm]
 . "$(dirname "$0")/common.sh"
@@ -13,7 +14,8 @@ tmpdir dir
 export RSOCKET_STATS="$STATS/%p" RSOCKET_TRANSPORT=shm
 include=$ROOT/rsocket-capi/include
 
-# The header, alone, in the dialects that programs are written in; and a program that uses all of it.
+# The header, alone, in the dialects that programs are written in; and a program that uses all of
+# it.
 printf '#include <rdma/rsocket.h>\nint main(void) { return rclose(-1) == -1 && SOL_RDMA == 0x10000 ? 0 : 1; }\n' >"$dir/h.c"
 cp "$dir/h.c" "$dir/h.cc"
 cp "$ROOT/tests/rsocket/everything.c" "$dir/everything.cc"
@@ -38,7 +40,8 @@ for name in $(sed -n 's/^ *\(RDMA_[A-Z]*\) = .*/\1/p' "$include/rdma/rsocket.h")
   check "everything.c uses $name" "it does not" grep -q "\b$name\b" "$ROOT/tests/rsocket/everything.c"
 done
 
-# The manual pages: well formed; every call is in one, and every line of the tables of options and flags has a test.
+# The manual pages: well formed; every call is in one, and every line of the tables of options and
+# flags has a test.
 need groff=groff-base
 for page in rsocket librspreload; do
   said=$(groff -t -man -ww -Tutf8 -P-c "$ROOT/man/$page.7" 2>&1 >"$dir/$page.txt")
@@ -69,8 +72,8 @@ while IFS=$'\t' read -r file name; do
 done < <(grep -o '`[^`]*`: `[^`]*`' "$gaps" | sed 's/`\([^`]*\)`: `\([^`]*\)`/\1\t\2/')
 check "every test that upstream-gaps.md names is there" "not:$missing" test -z "$missing"
 
-# The calls. topic NAME [OPTION...] : builds and runs one file of cases; one line for each case. VARIANT tells runs of the
-# same cases apart; WITH is what they are built with.
+# The calls. topic NAME [OPTION...] : builds and runs one file of cases; one line for each case.
+# VARIANT tells runs of the same cases apart; WITH is what they are built with.
 topic() {
   local t=$1 as=${VARIANT:-$1} name why rc
   shift
@@ -96,7 +99,8 @@ topic() {
   done < <(sed -n 's/^\(ok\|FAIL\) \([^ :]*\).*/\2/p' "$out" | awk '!seen[$0]++')
   grep -qvE '^(ok|FAIL) ' "$out" && fail "$as $*" "$(grep -vE '^(ok|FAIL) ' "$out" | tail -3)"
 }
-# both_families TOPIC : the same cases over IPv4 and IPv6, side by side: most of the time they sleep.
+# both_families TOPIC : the same cases over IPv4 and IPv6, side by side: most of the time they
+# sleep.
 both_families() {
   local f pid pids=()
   for f in "${families[@]}"; do
@@ -124,7 +128,7 @@ conf() {
   rm -rf "$dir/conf" && mkdir "$dir/conf" && printf '%s\n' "$2" >"$dir/conf/$1"
   export RSOCKET_CONF_DIR=$dir/conf
 }
-# A safeguard: it wakes who sleeps, and nothing depends on it.
+# A safeguard: it wakes the threads that sleep, and nothing depends on it.
 conf wake_up_interval 10
 VARIANT=wake_up_interval.10 topic settings often
 for ms in 0 3600000; do
@@ -149,7 +153,8 @@ unset RSOCKET_CONF_DIR
 rounds=10000
 [ "$QUICK" = 1 ] && rounds=1500
 RS_ROUNDS=$rounds VARIANT=churn.$rounds topic churn
-# And many at once, more than there are processors: a thread may be put aside at any place for as long as the others run.
+# And many at once, more than there are processors: a thread may be put aside at any place for as
+# long as the others run.
 crowd=()
 for i in 1 2 3 4; do
   RS_SLOW=4 RS_ROUNDS=$((rounds / 2)) limit 300 "$dir/churn" >"$dir/churn.$i" 2>&1 &
@@ -172,8 +177,8 @@ for t in datagrams datagrams_waiting gaps_datagrams; do both_families $t; done
 datagrams_carried "datagrams went by shared memory"
 check "nonsense was counted" "$(stat_sum datagrams.ignored "$STATS") packets" [ "$(stat_sum datagrams.ignored "$STATS")" -gt 1000 ]
 
-# stream PROGRAM ADDRESS OPTION... : a server and a client with the same options. (With different ones it hangs, whoever
-# carries the bytes.)
+# stream PROGRAM ADDRESS OPTION... : a server and a client with the same options. (With different
+# ones it hangs, whichever library carries the bytes.)
 stream() {
   local program=$1 address=$2 rc port server n=0
   shift 2
@@ -203,7 +208,7 @@ stream rstream 127.0.0.1 -T b
 [ "${#families[@]}" = 2 ] && stream rstream ::1 -T b -S 4096 -I 100 -C 10
 [[ $own == *.* ]] && stream rstream "$own" -T n -S 4096 -I 100 -C 10
 stream rstream 127.0.0.1 -T b -S 1000 -I 100 -C 10 -B 65536 -i 0 -k 5
-# It watches memory without making a call, and leaves the processor to nobody.
+# It watches memory without making a call, and leaves the processor to no other thread.
 for how in b n a; do
   for size in 64 65536 1000000; do
     rounds=(-I 10 -C 4)

@@ -6,7 +6,8 @@ MODE=default
 [ -f "$LIB" ] || build_lib
 tmpdir dir
 short=$(basename "$PYTHON")
-# moved RULES ADDRESS VARIABLE... : how many bytes a preloaded pair moved by shared memory; -1 if they were not as sent.
+# moved RULES ADDRESS VARIABLE... : how many bytes a preloaded pair moved by shared memory; -1 if
+# they were not as sent.
 moved() {
   local rules=$1 address=$2 server port rc=0
   shift 2

@@ -1,16 +1,16 @@
 // A client that enters a sandbox: a seccomp filter that kills on anything but read, write, poll,
 // futex, mmap and exit.
 //
-//   sandbox PORT WARM HOW [once] : connects, exchanges WARM bytes, enters the sandbox, takes an
-//   answer that came before it,
-//                           exchanges 300 messages, exits 0.
+//   sandbox PORT WARM HOW [once]
+//       connects, exchanges WARM bytes, enters the sandbox, takes an answer that came before it,
+//       exchanges 300 messages, exits 0
+//   sandbox within COMMAND...
+//       becomes another program in a Landlock domain as below
 //
-//   sandbox within COMMAND... : becomes another program in a Landlock domain as below.
-//
-// HOW it is entered: `prctl`, `prctl-number` (by `syscall`); `seccomp` (by number), without
-// no_new_privs where the user may; `tsync`, the same for all threads; `libseccomp`; `landlock`: no
+// HOW it is entered: `prctl`, `prctl-number` (by `syscall`). `seccomp` (by number), without
+// no_new_privs where the user may. `tsync`, the same for all threads. `libseccomp`. `landlock`: no
 // filter, but rules by which it cannot reach abstract sockets of others; it has a second connection
-// then, without `once`; `stay`: not at all. 77: not to be had here.
+// then, without `once`. `stay`: not at all. 77: not to be had here.
 //
 // The filter answers SECCOMP_RET_KILL_PROCESS, so one wrong system call shows as death by SIGSYS.
 #define _GNU_SOURCE
@@ -82,7 +82,8 @@ static int by_libseccomp(void) {
 
 // The numbers are those of linux/landlock.h, which may be older than the kernel.
 static int by_landlock(void) {
-  struct { unsigned long files, net, scoped; } rules = {.scoped = 1 | 2};  // abstract sockets, signals
+  // 1: abstract sockets. 2: signals.
+  struct { unsigned long files, net, scoped; } rules = {.scoped = 1 | 2};
   if (syscall(444, NULL, 0, 1) < 6) return 77;
   int fd = syscall(444, &rules, sizeof rules, 0);
   return fd < 0 || (geteuid() && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) || syscall(446, fd, 0) ? 8 : 0;
@@ -133,7 +134,7 @@ int main(int argc, char **argv) {
   answer(fd, 40000);
   for (int i = 0; i < 300; i++) echo(fd, 1 + i * 199, i);
   if (!strcmp(argv[3], "landlock") && argc == 4) {
-    // New connections are allowed, by TCP; whoever is at the other end may be asleep.
+    // New connections are allowed, by TCP; the process at the other end may be asleep.
     fd = dial(argv[1]);
     for (int i = 0; i < 100; i++) {
       if (i % 10 == 9) usleep(20000);

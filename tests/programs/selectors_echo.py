@@ -1,8 +1,10 @@
-"""An echo server and its clients, each one thread over one selector: `server|client KIND ADDRESS PORT`.
+"""An echo server and its clients, each one thread over one selector: `server|client KIND ADDRESS
+PORT`.
 
-KIND is a class of `selectors`: EpollSelector, PollSelector, SelectSelector. Each of twelve clients sends its own
-bytes in pieces of many sizes without waiting for the answer, says that it has sent all (half-close), and compares
-what comes back until the end. Each holds what it sent and has not got back yet to a limit, as programs do.
+KIND is a class of `selectors`: EpollSelector, PollSelector, SelectSelector. Each of twelve clients
+sends its own bytes in pieces of many sizes without waiting for the answer. Then it says that it has
+sent all (half-close), and compares what comes back until the end. Each holds what it sent and has
+not got back yet to a limit, as programs do.
 """
 
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What rsstat shows of a connection across network namespaces: the names that each of its ends sees,
-# which no translation makes the same, which other line is that of the other end, and why the two
-# have not met.
+# which no translation makes the same. It also shows which other line is that of the other end, and
+# why the two have not met.
 . "$(dirname "$0")/common.sh"
 . "$HERE/topology.sh"
 need /usr/bin/python3=python3 setpriv=util-linux
@@ -59,7 +59,7 @@ MEET='' talked "no directory" 'tcp \(peer_elsewhere\)' 'tcp \(peer_elsewhere\)'
 setting B net.ipv4.tcp_timestamps=0
 talked "no timestamps" 'tcp \(no_handshake\)' 'tcp \(no_handshake\)'
 setting B net.ipv4.tcp_timestamps=1
-# Who did not come is looked for again: why it is on TCP is shown until then.
+# An end that did not come is looked for again: why the connection is on TCP is shown until then.
 ROUNDS=40000 SERVES=tcp talked "nobody there" '' 'tcp +tcp \(nobody_met\)'
 check "nobody there: counted at the client" "$(why)" test "$(reason nobody_met)" -ge 1
 chown 65533 "$WORK/run.B"

@@ -1,5 +1,6 @@
-"""An echo server of `socketserver`, with a thread or a process for each connection, and its clients:
-`server|client thread|fork ADDRESS PORT`. Clients are threads that block; each compares every line.
+"""An echo server of `socketserver`, with a thread or a process for each connection, and its
+clients: `server|client thread|fork ADDRESS PORT`. Clients are threads that block; each compares
+every line.
 """
 
 import os

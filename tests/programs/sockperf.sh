@@ -5,7 +5,8 @@ need sockperf
 for m in $(modes_of "$@"); do
   mode "$m"
   tmpdir dir
-  # A hundred thousand round trips of each size; what needs longer to go wrong is for stress and soak.
+  # A hundred thousand round trips of each size; what needs longer to go wrong is for stress and
+  # soak.
   secs=1
   free_port port
   start server "${P[@]}" sockperf server --tcp -i 127.0.0.1 -p "$port" >"$dir/server" 2>&1

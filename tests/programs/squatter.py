@@ -1,11 +1,14 @@
-"""Ends of one connection that cannot attach, and what is in the way: `squatter.py HOW PORT SECONDS`.
+"""Ends of one connection that cannot attach, and what is in the way: `squatter.py HOW PORT
+SECONDS`.
 
-HOW is what one side does: `serve` accepts one connection and looks at it, again and again, without blocking; `ask` connects to
-PORT and does the same; `serve-syn` is `serve` that has the kernel keep SYNs, for itself; `nobody` accepts connections and leaves them alone. `ask-taken` connects from a port whose name at the
-rendezvous it has taken before, and at which it does not listen. Prints how the looking ended, and after how many seconds.
+HOW is what one side does. `serve` accepts one connection and looks at it, again and again, without
+blocking. `ask` connects to PORT and does the same. `serve-syn` is `serve` that has the kernel keep
+SYNs, for itself. `nobody` accepts connections and leaves them alone. `ask-taken` connects from a
+port whose name at the rendezvous it has taken before, and at which it does not listen. Prints how
+the looking ended, and after how many seconds.
 
-`squatter.py confined COMMAND...` becomes that program under a filter that forbids AF_NETLINK, as a service manager's
-RestrictAddressFamilies does."""
+`squatter.py confined COMMAND...` becomes that program under a filter that forbids AF_NETLINK, as a
+service manager's RestrictAddressFamilies does."""
 import ctypes
 import errno
 import os
@@ -37,8 +40,9 @@ def confine():
 
 
 def look(c, seconds):
-    """Sends and receives what it can, as a program does that has other things to do, and never sleeps for the socket. The first look
-    is a wait of no length, which the library sees: who finds bytes as often as not cannot be told from who waits unseen."""
+    """Sends and receives what it can, as a program does that has other things to do, and never
+    sleeps for the socket. The first look is a wait of no length, which the library sees. A program
+    that finds bytes as often as not cannot be told from one that waits unseen."""
     c.setblocking(False)
     select.select([c], [], [], 0)
     began = time.monotonic()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# OpenSSH: sshd started by hand; commands, their exit codes and both streams, and files by scp both ways. The server
-# forks, becomes another program for each connection, locks itself up in a sandbox and passes descriptors around.
+# OpenSSH: sshd started by hand; commands, their exit codes and both streams, and files by scp both
+# ways. The server forks, becomes another program for each connection, locks itself up in a sandbox
+# and passes descriptors around.
 . "$(dirname "$0")/common.sh"
 need sshd=openssh-server ssh=openssh-client scp=openssh-client ssh-keygen=openssh-client
 size=256

@@ -2,14 +2,16 @@
 // read, write, shut down and kill each other at random on one set of connections, and check every
 // byte.
 //
-//     stress run SECONDS SEED LIBRARY|-     LIBRARY is preloaded into everything but the coordinator; prints `ok` or what is wrong
+//     stress run SECONDS SEED LIBRARY|-
+//         LIBRARY is preloaded into everything but the coordinator; prints `ok` or what is wrong
 //
-// The model is in memory that all of them share (a file without a name, descriptor MODEL): for each
-// direction of each connection how many bytes were sent and received, under robust mutexes. Byte p
-// of a stream is a function of the stream and p. A writer that is killed inside write leaves the
-// count within bounds, and its direction is shut down next; a reader that is killed leaves it to
-// the next one to find its place by the bytes. One process of each side, the anchor, holds every
-// connection until both directions have ended and were read to the end; it is never killed.
+// The model is in memory that all of them share (a file without a name, descriptor MODEL). It has,
+// for each direction of each connection, how many bytes were sent and received, under robust
+// mutexes. Byte p of a stream is a function of the stream and p. A writer that is killed inside
+// write leaves the count within bounds, and its direction is shut down next. A reader that is
+// killed leaves it to the next one to find its place by the bytes. One process of each side, the
+// anchor, holds every connection until both directions have ended and were read to the end; it is
+// never killed.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +45,7 @@ static void write_some(int c) {
   stream *s = &M->conns[c].way[side];
   if (!s->shut && lock(&s->writer, &died)) {
     if (!s->shut && ((died && s->writing) || s->cut)) {
-      // Nobody knows how much of that went out: this is the end of the direction.
+      // How much of that went out is not known: this is the end of the direction.
       if (!s->cut) s->slack = s->writing;
       s->shut = 1;
       if (shutdown(fd, SHUT_WR)) wrong("shutdown: %s", strerror(errno));
@@ -168,7 +170,7 @@ static void dup_some(int c) {
 }
 
 // Whether the connection may be given to a program without the library. Two cases are known and
-// documented as lost: when its sender has shut it down it cannot go back to TCP with bytes unread,
+// documented as lost. When its sender has shut it down it cannot go back to TCP with bytes unread,
 // nor when both ends go back at a time. True with the writer's lock held, so that it stays like
 // that.
 static int may_go_back(int c) {
@@ -203,7 +205,8 @@ static void pass_some(int c) {
   struct cmsghdr *h = CMSG_FIRSTHDR(&m);
   h->cmsg_level = SOL_SOCKET, h->cmsg_type = SCM_RIGHTS, h->cmsg_len = CMSG_LEN(sizeof fd);
   memcpy(CMSG_DATA(h), &fd, sizeof fd);
-  // Both ends of the mail are everybody's: one writes to the first, another reads from the second.
+  // Every process has both ends of the mail: one writes to the first, another reads from the
+  // second.
   if (sendmsg(MAIL, &m, MSG_DONTWAIT | MSG_NOSIGNAL) > 0) count(PASS);
   pthread_mutex_unlock(&M->conns[c].way[!side].writer);
   let_go(c);
@@ -344,9 +347,9 @@ static void *work(void *seed) {
   return NULL;
 }
 
-// Closes what nobody here knows of: another thread of the process that this one was had just
-// received it. It would hold a connection open, and in the long run all numbers would be taken,
-// those that dup2 and dup3 choose too.
+// Closes the descriptors that this process does not know: another thread of the process that this
+// one was had just received them. Such a descriptor would hold a connection open. In the long run
+// all numbers would be taken, those that dup2 and dup3 choose too.
 static void forget_the_rest(void) {
   for (int fd = 3; fd < PLACES + 2 * CONNS; fd++) {
     int known = fd == MODEL || fd == MAIL || fd == MAIL + 1;

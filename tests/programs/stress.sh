@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Processes and threads that fork, exec, duplicate, pass, read, write, shut down and kill each other at random on one set
-# of connections, every byte checked (stress.c). `tests/programs/stress.sh [MODE...]`; STRESS_SECONDS=300 is the long form,
-# STRESS_SEED repeats a run as far as the machine lets it.
+# Processes and threads that fork, exec, duplicate, pass, read, write, shut down and kill each other
+# at random on one set of connections (stress.c). Every byte is checked. `tests/programs/stress.sh
+# [MODE...]`; STRESS_SECONDS=300 is the long form, STRESS_SEED repeats a run as far as the machine
+# lets it.
 . "$(dirname "$0")/common.sh"
 need_cc
 tmpdir work
@@ -11,7 +12,8 @@ seed=${STRESS_SEED:-$RANDOM}
 for m in $(modes_of "$@"); do
   mode "$m"
   library=$LIB time=$seconds
-  # Without the library only the test itself is tested: a quarter is enough to have met every act of it.
+  # Without the library only the test itself is tested: a quarter is enough to have met every act of
+  # it.
   [ "$m" = tcp ] && library=- time=$(((seconds + 3) / 4))
   attach=lazy
   [ "$m" = eager ] && attach=eager

@@ -1,5 +1,5 @@
-// The shared model of stress.c, and one process's own view of it: which connections there are, how
-// far each stream is, which descriptor this process has for each.
+// The shared model of stress.c, and one process's own view of it. It says which connections there
+// are, how far each stream is, which descriptor this process has for each.
 #pragma once
 #include <errno.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@ enum { CONNS = 6, WORKERS = 5, THREADS = 2, MODEL = 40, MAIL = 41, FIRST = 50, P
 typedef struct {
   pthread_mutex_t writer, reader;
   _Atomic uint64_t sent, received;
-  uint64_t writing, reading;  // at most so many more, while somebody is inside
+  uint64_t writing, reading;  // at most so many more, while a thread is inside
   uint64_t slack;  // bytes beyond `sent` that a killed writer may have sent
   int cut;         // a writer was killed, and the next one has not shut the direction down yet
   uint64_t lost;   // bytes beyond `received` that a killed reader may have taken
@@ -39,7 +39,8 @@ enum { READ, WRITE, FORK, EXEC, EXEC_BARE, DUP, PASS, SHUT, KILL, SPAWN, RETIRED
 static const char *const NAMES[] = {"reads", "writes", "forks", "execs", "bare execs", "dups", "passed", "shut down", "kills", "spawned", "connections", "taken"};
 static model *M;
 static int side, bare, ticking;
-static int depth;  // forks since the worker; beyond DEEPEST there are none, or they would multiply for ever
+// Forks since the worker; beyond DEEPEST there are none, or they would multiply for ever.
+static int depth;
 static char **ARGV;
 
 // ---------------------------------------------------------------- one process's descriptors

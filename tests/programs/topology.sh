@@ -131,9 +131,9 @@ network() {
 setting() { nsenter -t "${INIT[$1]}" -n sysctl -qw "${@:2}"; }
 in_router() { nsenter -t "${INIT[R]}" -n "$@"; }
 
-# late_syns MOST ONE_IN : the router keeps each SYN for up to MOST milliseconds, and one in so many
-# for 1.5 seconds, when the kernel has sent another one. False where it cannot. on_time_again ends
-# that; WORK/late says how many there were.
+# late_syns MOST ONE_IN : the router keeps each SYN for up to MOST milliseconds. It keeps one in so
+# many for 1.5 seconds, when the kernel has sent another one. False where it cannot. on_time_again
+# ends that; WORK/late says how many there were.
 late_syns() {
   local rule=(-p tcp --syn -j NFQUEUE --queue-num 33 --queue-bypass)
   in_router iptables -A FORWARD "${rule[@]}" 2>/dev/null || return 1
@@ -227,7 +227,7 @@ with() {
   "${ENTER[@]}" "${@:2}"
 }
 
-# listens PID PORT [tcp|tcp6] : somebody does, in the network namespace of that process.
+# listens PID PORT [tcp|tcp6] : a process does, in the network namespace of that process.
 listens() {
   # shellcheck disable=SC2086
   (cd "/proc/$1/net" && cat ${3:-tcp tcp6}) 2>/dev/null | awk -v p="$(printf '%04X' "$2")" '

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Connections across a topology (topology.sh) that say the same, but for a seed in the last message:
-# one that meets another's end is found out (crosswire.c). `build_crosswire` comes first.
+# Connections across a topology (topology.sh) that say the same, but for a seed in the last message.
+# One that meets another's end is found out (crosswire.c). `build_crosswire` comes first.
 
 build_crosswire() {
   need_cc
@@ -13,16 +13,16 @@ build_crosswire() {
 more_ports() {
   setting B net.ipv4.ip_local_port_range="10000 65000" net.ipv4.tcp_max_tw_buckets=64
 }
-# few_ports COUNT : so many to connect from at B, each of them free again as soon as the connection
-# is closed, at that end at least.
+# few_ports COUNT : so many to connect from at B. Each of them is free again as soon as the
+# connection is closed, at that end at least.
 few_ports() {
   setting B net.ipv4.ip_local_port_range="20000 $((19999 + $1))" net.ipv4.tcp_max_tw_buckets=0
 }
 
 SERVES=() # What goes before the program that serves.
 # alike WHAT COUNT [THREADS] : so many connections by the `path` that was asked for last, 64 at a
-# time if not told otherwise; how many milliseconds, in TOOK. A listens at LISTENS, if that is set,
-# and at port SERVED, 8080 without it.
+# time if not told otherwise. TOOK says how many milliseconds that took. A listens at LISTENS, if
+# that is set, and at port SERVED, 8080 without it.
 alike() {
   local out began ENTER count=$2 port=${SERVED:-8080}
   rm -rf "${STATS:?}"/* "$WORK/port" "$WORK/in"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The programs that talk across a topology (topology.sh). A row NAME has NAME_serve, which starts
-# what serves at A or M on a port of PUBLISHED, and NAME_ask, which asks by the path that FROM,
-# ADDRESS, HOST and AT say; both say `ok` or `FAIL`. NAME_ready, if there is one, runs once in a
+# what serves at A or M on a port of PUBLISHED. It has NAME_ask, which asks by the path that FROM,
+# ADDRESS, HOST and AT say. Both say `ok` or `FAIL`. NAME_ready, if there is one, runs once in a
 # topology. END[NAME] is where a client finds it. DATA has `big`, `small` and `middle`.
 
 ROWS=(redis nginx postgres haproxy iperf3 ftp smb)

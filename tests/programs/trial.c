@@ -1,11 +1,11 @@
-// The two ends of an echo, for what a seccomp filter allows: `trial serve HOW PORTFILE` serves one
-// connection, `trial ask HOW PORTFILE` asks 240 times 1000 bytes. Exit 0: every byte was right, no
+// The two ends of an echo, for what a seccomp filter allows. `trial serve HOW PORTFILE` serves one
+// connection; `trial ask HOW PORTFILE` asks 240 times 1000 bytes. Exit 0: every byte was right, no
 // handler of SIGSYS or SIGCHLD ran, and there was no child to wait for.
 //
-// HOW: `alone`; `threads`: beside a thread that sleeps; `stack`: in a thread with the smallest
-// stack; `forked`: in a child, which the parent waits for; `waits`: beside a thread that waits for
-// any child all the time; `late`: alone, and half-way it installs a filter that kills for what it
-// does not do itself.
+// HOW is one of these. `alone`. `threads`: beside a thread that sleeps. `stack`: in a thread with
+// the smallest stack. `forked`: in a child, which the parent waits for. `waits`: beside a thread
+// that waits for any child all the time. `late`: alone, and half-way it installs a filter that
+// kills for what it does not do itself.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,8 @@
-"""A client that may not use TCP: `unattached.py WHOM HOW`. It prints what it was told, and after how many seconds.
+"""A client that may not use TCP: `unattached.py WHOM HOW`. It prints what it was told, and after
+how many seconds.
 
-WHOM is the port of a server; `itself`, which does not accept; or `accepted`, itself, which has accepted. HOW is the call,
-with `-nb` made again and again on a socket that does not block."""
+WHOM is the port of a server; `itself`, which does not accept; or `accepted`, itself, which has
+accepted. HOW is the call, with `-nb` made again and again on a socket that does not block."""
 import errno
 import os
 import select

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Where TCP is excluded no call waits for ever for a peer that never attaches: both directions fail when their patience is
-# over, blocking or not, by poll, select and epoll, and nothing of it looks like the end of the stream, to either end.
+# Where TCP is excluded no call waits for ever for a peer that never attaches. Both directions fail
+# when their patience is over, blocking or not, by poll, select and epoll. Nothing of it looks like
+# the end of the stream, to either end.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3
 mode shm
@@ -26,7 +27,8 @@ ask() {
   done
   wait "${pids[@]}"
 }
-# late NAME FEWEST MOST HOW... : each was told ETIMEDOUT, after so many seconds, and what waited was told of an error.
+# late NAME FEWEST MOST HOW... : each was told ETIMEDOUT, after so many seconds, and what waited was
+# told of an error.
 late() {
   local name=$1 fewest=$2 most=$3 how found error told seconds asked
   shift 3

@@ -1,8 +1,8 @@
 """A server of clients that may not use TCP: `unattached_server.py HOW PORT`.
 
-`keep` accepts and says nothing, `never` does not accept. `refused` asks for what only TCP can do, is told that it cannot have
-it, and closes; or, as `refused-exit`, ends. `stops` stands still for eight seconds as soon as it has met the client, then
-sends a byte."""
+`keep` accepts and says nothing, `never` does not accept. `refused` asks for what only TCP can do,
+is told that it cannot have it, and closes. `refused-exit` does the same, and ends instead. `stops`
+stands still for eight seconds as soon as it has met the client, then sends a byte."""
 import os
 import select
 import signal
@@ -30,7 +30,8 @@ def refuse(c):
 
 
 def stop(c):
-    # Takes the first step, and no more: by then the client has taken its own, which cannot be seen from here.
+    # Takes the first step, and no more: by then the client has taken its own, which cannot be seen
+    # from here.
     time.sleep(0.5)
     select.select([c], [], [], 0)
     if os.fork() == 0:

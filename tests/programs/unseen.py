@@ -1,4 +1,5 @@
-"""An echo server whose bytes go through libc and whose waits do not: `unseen.py HOW PORT-FILE`. HOW:
+"""An echo server whose bytes go through libc and whose waits do not: `unseen.py HOW PORT-FILE`.
+HOW:
   wait  only the wait is a system call by number (as Bun's is)
   all   epoll_create1 and epoll_ctl are, too (as those of Rust's rustix are)
   dry   as wait, and receives until nothing is left before it waits, as async runtimes do

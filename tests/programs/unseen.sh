@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Programs whose waits go past every hook: they never hang, and are told of no event but their own. Such a connection stays on
-# TCP, and says why; one that is waited for by libc's calls in the same manner leaves it.
+# Programs whose waits go past every hook: they never hang, and are told of no event but their own.
+# Such a connection stays on TCP, and says why; one that is waited for by libc's calls in the same
+# manner leaves it.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3
 if [ "$(uname -m)" != x86_64 ]; then

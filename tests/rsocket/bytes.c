@@ -210,7 +210,7 @@ static void gone_client(int fd) {
   get_eof(fd);
 }
 
-// Whoever writes to a peer that has shut both directions is told, though it never closes and reads
+// A writer to a peer that has shut both directions is told, though the peer never closes and reads
 // nothing; asleep or not.
 static void deaf_server(int fd) {
   char c;

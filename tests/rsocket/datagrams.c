@@ -321,7 +321,7 @@ static void hostile(int l) {
       CHECK(memcmp(got, "good", 4) == 0);
     }
   }
-  // An invitation that nobody can have meant, from somebody to whom we send.
+  // An invitation that no rsocket can have meant, from a socket to which we send.
   socklen_t mine = address(&a, 0);
   CHECK(bind(udp, (struct sockaddr *)&a, mine) != 0 || 1);
   mine = sizeof a;

@@ -1,4 +1,4 @@
-// What the tests of datagram rsockets share: sockets, round trips, somebody who sends everything
+// What the tests of datagram rsockets share: sockets, round trips, a peer that sends everything
 // back.
 #ifndef DATAGRAMS_H
 #define DATAGRAMS_H

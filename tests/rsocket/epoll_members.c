@@ -1,5 +1,5 @@
-// Members of a set of repoll_create's: of all kinds, many of them, those that are being connected,
-// those that are closed, and those whose peer is killed.
+// Members of a set of repoll_create's. They are of all kinds, many of them; those that are being
+// connected, those that are closed, and those whose peer is killed.
 #include "epoll.h"
 
 #include <sys/eventfd.h>
@@ -218,7 +218,7 @@ static void many_client(int unused) {
   for (int i = 0; i < MANY; i++) EQ(rclose(fds[i]), 0);
 }
 
-// Somebody who waits hears that the peer was killed.
+// A waiter hears that the peer was killed.
 static void killed_server(int fd) {
   int set = create();
   char c;

@@ -8,7 +8,7 @@ static void flags_server(int fd) {
   FAILS(rrecv(fd, buf, sizeof buf, MSG_DONTWAIT | MSG_PEEK), EAGAIN);
   tell('1');
   EQ(ready(fd, POLLIN, 20000), POLLIN);
-  // MSG_MORE: held back by nobody for ever.
+  // MSG_MORE: no end holds the bytes back for ever.
   EQ(rrecv(fd, buf, 6, MSG_WAITALL), 6);
   EQ(memcmp(buf, "abcdef", 6), 0);
   tell('2');

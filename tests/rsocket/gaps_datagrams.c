@@ -91,7 +91,7 @@ static void gap_5_05_a_datagram_stays_one(int l) {
   struct sockaddr_storage a;
   socklen_t len = sizeof a;
   EQ(rgetsockname(l, (struct sockaddr *)&a, &len), 0);
-  // Somebody listens there by TCP; that is of no concern.
+  // A socket listens there by TCP; that is of no concern.
   int tcp_port = ntohs(((struct sockaddr_in *)&a)->sin_port), fd = connected(tcp_port);
   EQ(option(fd, SOL_SOCKET, SO_TYPE), SOCK_DGRAM);
   EQ(option(fd, SOL_SOCKET, SO_PROTOCOL), IPPROTO_UDP);
@@ -109,7 +109,7 @@ static void gap_5_05_a_datagram_stays_one(int l) {
   EQ(ready(l, POLLIN, 0), 0);
 }
 
-// 5.6 Whoever has no name yet cannot be answered.
+// 5.6 A sender that has no name yet cannot be answered.
 static void gap_5_06_unbound_senders_are_answered(int l) {
   (void)l;
   int fd = bound(0), to = port_of(fd);

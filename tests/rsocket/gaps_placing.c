@@ -184,8 +184,8 @@ static void gap_8_06_only_connected_streams(int l) {
   EQ(rclose(fresh), 0);
 }
 
-// 8.7 Nothing tells the receiver of a write but a message behind it: whoever has that has all bytes
-// before it.
+// 8.7 Nothing tells the receiver of a write but a message behind it: the receiver that has the
+// message has all bytes before it.
 static void told_server(int l) {
   static unsigned char in[100000];
   int fd = take(l, 1);

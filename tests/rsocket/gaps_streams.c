@@ -1,6 +1,6 @@
-// What upstream's library gets wrong about streams, one case for a row of the list of its gaps,
-// sections 2, 3 and 9, where no other test is about just that (tests/upstream-gaps.md has them
-// all).
+// What upstream's library gets wrong about streams: one case for a row of the list of its gaps,
+// sections 2, 3 and 9. Left out are rows that another test is about (tests/upstream-gaps.md has
+// them all).
 #include "rs.h"
 
 static char buf[1 << 16];
@@ -114,7 +114,7 @@ static void gap_2_05_errors_are_no_ends(int l) {
   FAILS(rrecv(s[0], buf, 1, 0), ECONNRESET);
 }
 
-// 2.7 A peer that computes stalls whoever sends to it, or closes.
+// 2.7 A peer that computes stalls an end that sends to it, or closes.
 static void gap_2_07_a_computing_peer(int l) {
   int s[2];
   pair(l, s);
@@ -231,13 +231,14 @@ static void gap_2_23_descriptors_and_2_24_high_ones(int l) {
   get_eof(s[0][1]);
 }
 
-// 3.1 Whoever connects and then says nothing keeps all listeners of the process from accepting.
+// 3.1 A client that connects and then says nothing keeps all listeners of the process from
+// accepting.
 static void gap_3_01_a_silent_client_stalls_nobody(int l) {
   struct sockaddr_storage a;
   socklen_t len = sizeof a;
   int to, other = listener(&to), s[2], silent = socket(family, SOCK_STREAM, 0);
   EQ(rgetsockname(l, (struct sockaddr *)&a, &len), 0);
-  // Over RDMA nobody listens there by TCP.
+  // Over RDMA no socket listens there by TCP.
   if (connect(silent, (struct sockaddr *)&a, len) != 0) CHECK(getenv("RS_ADDRESS") != NULL);
   for (int i = 0; i < 5; i++) {
     double t = now();
@@ -266,7 +267,7 @@ static void gap_3_03_connecting_twice(int l) {
   FAILS(rgetpeername(fresh, (struct sockaddr *)&a, &len), ENOTCONN);
 }
 
-// 3.4 Connections that nobody took are never closed when the listener is.
+// 3.4 Connections that no process took are never closed when the listener is.
 static void gap_3_04_a_closed_listener(int l) {
   int to, base = 0;
   struct sockaddr_storage a;

@@ -38,7 +38,7 @@ static void names_client(int fd) {
   EQ(rclose(fd), 0);
 }
 
-// A port on which nobody listens.
+// A port on which no socket listens.
 static int nobody(void) {
   int free_port, l = listener(&free_port);
   EQ(rclose(l), 0);
@@ -83,7 +83,7 @@ static void refused_later_solo(int l) {
   EQ(rrecv(other, &c, 1, 0), 1);
 }
 
-// The connection stands, and POLLOUT says so, before anybody has accepted it; after that POLLOUT
+// The connection stands, and POLLOUT says so, before the server has accepted it; after that POLLOUT
 // means room.
 static void later_server(int l) {
   hear('c');
@@ -115,7 +115,8 @@ static void later_client(int fd) {
   get(fd, &c, 1);
 }
 
-// Nobody accepts for longer than a peer is waited for that has accepted and says nothing.
+// The server does not accept for longer than an end waits for a peer that has accepted and says
+// nothing.
 static void slow_accept_server(int l) {
   hear('c');
   nap(6500);

@@ -1,5 +1,5 @@
 // The lines of the table of options in rsocket(7) at the levels SOL_SOCKET and SOL_RDMA: what each
-// does; and what is in no table: how it is refused.
+// does. And what is in no table: how it is refused.
 #include "rs.h"
 
 static void on_off_solo(int l) {
@@ -211,7 +211,7 @@ static void low_water_client(int fd) {
   set_option(fd, SOL_SOCKET, SO_RCVLOWAT, 1000);
   EQ(option(fd, SOL_SOCKET, SO_RCVLOWAT), 1000);
 #ifndef PLAIN
-  // Who asks for less than the mark waits for no more than that.
+  // A caller that asks for less than the mark waits for no more than that.
   touch(fd, 1);
 #endif
   // Fewer than asked for: not ready, but there.

@@ -327,7 +327,8 @@ static void shut_client(int none) {
   EQ(piped, 1);
 }
 
-// ---- a receiver that does nothing: a writer that may not wait is told so, and hears when there is room
+// ---- a receiver that does nothing: a writer that may not wait is told so, and hears when there is
+// room
 
 static void stopped_server(int l) {
   enum { N = 4 << 20 };
@@ -350,7 +351,8 @@ static int is_stopped(pid_t process, const char *thread) {
   char *end = n ? strrchr(text, ')') : NULL;
   return end && end[1] == ' ' && end[2] == 'T';
 }
-// The thread that takes the signal may wait for a processor on a busy machine, and the others run meanwhile.
+// The thread that takes the signal may wait for a processor on a busy machine, and the others run
+// meanwhile.
 static void stop(pid_t process) {
   EQ(kill(process, SIGSTOP), 0);
   char name[64];

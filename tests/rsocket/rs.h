@@ -1,10 +1,10 @@
-// The harness of the tests of librsocket.so's calls. One file per topic holds a table of cases; a
+// The harness of the tests of librsocket.so's calls. One file per topic holds a table of cases. A
 // case is what a server and a client do with one connection, each in a process of its own. The
 // process that starts them makes no socket, so that the two are strangers.
 //
 //   topic [-6] [case...]    one line each: "ok name" or "FAIL name: why"
 //
-// RS_ADDRESS and RS_ADDRESS6 are addresses of this host in place of the loopback interface's;
+// RS_ADDRESS and RS_ADDRESS6 are addresses of this host in place of the loopback interface's.
 // RS_SLOW is how many times longer than usual everything may take. Built with -DPLAIN the calls are
 // the kernel's own: the specification.
 #ifndef RS_H
@@ -77,10 +77,14 @@ void tell(char c);
 void hear(char c);
 
 int fresh(void);                                             // a blocking stream rsocket
-int dial(void);                                              // a blocking connection to the server of this case
-int listener(int *to_port);                                  // another listening rsocket on the same address
-socklen_t address(struct sockaddr_storage *a, int to_port);  // of this host: RS_ADDRESS, or the loopback interface's
-void pair(int at, int ends[2]);                              // both ends of a connection to a listener of our own
+// A blocking connection to the server of this case.
+int dial(void);
+// Another listening rsocket on the same address.
+int listener(int *to_port);
+// Of this host: RS_ADDRESS, or the loopback interface's.
+socklen_t address(struct sockaddr_storage *a, int to_port);
+// Both ends of a connection to a listener of our own.
+void pair(int at, int ends[2]);
 void nonblock(int fd, int on);
 short ready(int fd, short events, int ms);                   // rpoll of one; revents, or 0
 int option(int fd, int level, int name);                     // an integer option
@@ -88,7 +92,8 @@ void set_option(int fd, int level, int name, int value);
 double now(void);
 void nap(int ms);
 double cpu_used(void);
-void took(double since, double least, double most);          // seconds; `most` is stretched by RS_SLOW
+// In seconds; `most` is stretched by RS_SLOW.
+void took(double since, double least, double most);
 double slow(void);                                           // RS_SLOW
 
 // Bytes whose value is a function of their position.

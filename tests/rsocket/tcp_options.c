@@ -155,7 +155,7 @@ static void service_solo(int l) {
   get(other, &c, 1);
 }
 
-// IPV6_V6ONLY: only then may somebody else have the port for IPv4.
+// IPV6_V6ONLY: only then may another socket have the port for IPv4.
 static void only_six_solo(int l) {
   struct sockaddr_in six_zero;
   struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};

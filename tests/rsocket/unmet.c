@@ -1,4 +1,4 @@
-// Attempts to connect that come to nothing, and connections that nobody accepts. Over a device
+// Attempts to connect that come to nothing, and connections that no server accepts. Over a device
 // (tests/vm/rsocket.sh): it is RDMA's manager that brings the two together, and RS_ADDRESS is one
 // of an otherwise empty network.
 #include "rs.h"
@@ -74,7 +74,7 @@ static void killed_client(int fd) {
 static void *to_nobody(void *arg) {
   struct sockaddr_storage a;
   socklen_t len = address(&a, 9);
-  // Nobody has this address.
+  // No host has this address.
   unsigned char *last = family == AF_INET ? (unsigned char *)&((struct sockaddr_in *)&a)->sin_addr + 3
                                           : ((struct sockaddr_in6 *)&a)->sin6_addr.s6_addr + 15;
   *last += 77;
@@ -85,7 +85,7 @@ static void *to_nobody(void *arg) {
 }
 
 // A descriptor is closed while another thread connects by it, and its number given to a socket of
-// the kernel's: that is no business of the thread's.
+// the kernel's. That socket is no business of the thread's.
 static void closed_meanwhile_solo(int l) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t len = sizeof a;

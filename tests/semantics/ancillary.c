@@ -60,7 +60,7 @@ static void inq_of_both(int lfd) {
   }
   for (; left > 0; left -= 250) EQ(told(s[1], 250, 250), left - 250);
 }
-// The end is told of at whatever step of leaving TCP the connection stands: the calls that take the
+// The end is told of at whatever step of leaving TCP the connection stands. The calls that take the
 // steps come from either end, in each order.
 enum { STEPS = 7 };
 static void inq_at_each_step(int lfd) {

@@ -1,4 +1,4 @@
-// One call of the program's reads across the boundary between TCP and a device, either way: it gets
+// One call of the program's reads across the boundary between TCP and a device, either way. It gets
 // all that is here, as from one stream.
 #include "pair.h"
 
@@ -150,7 +150,7 @@ static void reset_behind(int lfd) {
   }
 }
 
-// SO_RCVLOWAT counts what is here, whoever has brought it.
+// SO_RCVLOWAT counts what is here, whichever transport has brought it.
 static int readable(int how, int fd, int ms) {
   struct timeval t = {ms / 1000, ms % 1000 * 1000};
   struct epoll_event e = {.events = EPOLLIN};
@@ -185,7 +185,7 @@ static void low_water(int lfd) {
     arrived(s[1], 6);
     for (int i = 0; i < 5; i++) EQ(readable(how % 3, s[1], 0), 0);
     if (how < 3) {
-      // Whoever sleeps hears of the rest.
+      // A thread that sleeps hears of the rest.
       CHECK(!pthread_create(&t, NULL, later, &s[0]));
       CHECK(readable(how, s[1], 10000) > 0);
       pthread_join(t, NULL);

@@ -172,7 +172,7 @@ static void *closes(void *fd) {
   close(*(int *)fd);
   return NULL;
 }
-// Who sleeps goes on, and gets its answer.
+// The thread that sleeps goes on, and gets its answer.
 static void closed_here(int fd) {
   char c = 'd';
   pthread_t other;

@@ -276,7 +276,7 @@ static void close_one_of_two(int fd) {
   join_all(&t, 1);
   EQ(answers[0], 0);
   CHECK(!close(second));
-  // Nobody has taken anything from the file that has the number, or ended it.
+  // No thread has taken anything from the file that has the number, or ended it.
   CHECK(write(p[1], "p", 1) == 1 && read(fd, &c, 1) == 1 && c == 'p');
 }
 static void closes_told(int fd) {
@@ -284,7 +284,7 @@ static void closes_told(int fd) {
   close(fd);
 }
 
-// The same, but the reader is cancelled: then nobody is left.
+// The same, but the reader is cancelled: then no reader is left.
 static void close_and_cancel(int fd) {
   pthread_t t;
   void *r;
@@ -426,8 +426,8 @@ static void *bursting(void *p) {
   }
   return NULL;
 }
-// Each has its half of them in a set of its own, and sleeps between the bursts: it hears of each,
-// whether it was rung for all of them or for the first.
+// Each has its half of them in a set of its own, and sleeps between the bursts. It hears of each,
+// whether it was woken for all of them or for the first.
 static void *sleeping(void *p) {
   intptr_t me = (intptr_t)p;
   uint64_t left = WRITERS * rounds * (BURST / SLEEPERS);

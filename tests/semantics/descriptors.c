@@ -1,7 +1,7 @@
 // Many names for one socket: every spelling of dup, what each name has to itself (FD_CLOEXEC) and
-// what all share (the status flags), what a number stands for after another was put on it, and when
-// the connection ends for the peer: with the last of its names, in whichever process, by whatever
-// closes it.
+// what all share (the status flags). Also what a number stands for after another was put on it, and
+// when the connection ends for the peer. It ends with the last of its names, in whichever process,
+// by whatever closes it.
 #include "sem.h"
 
 #include <sys/syscall.h>
@@ -161,7 +161,7 @@ static void listeners_server(int lfd) {
   int fd = accept(other, NULL, NULL);
   CHECK(fd >= 0);
   echo_n(fd, PIECE);
-  EQ(dup2(fd, other), other);  // nobody listens there any more
+  EQ(dup2(fd, other), other);  // no socket listens there any more
   close(fd);
   tell('c');
   echo_n(other, PIECE);

@@ -1,5 +1,5 @@
-// Bytes arrive, all of them, in order, however they are cut: sizes, chunks, who speaks first, who
-// waits.
+// Bytes arrive, all of them, in order, however they are cut: sizes, chunks, which end speaks first,
+// which end waits.
 #include "sem.h"
 
 static const size_t SIZES[] = {1,    2,    3,     7,     8,     63,    64,    65,     127,    500,     1000,        1447, 1448,
@@ -139,7 +139,7 @@ static void ping_client(int fd) {
     verify(b, n, i, 0);
   }
 }
-// A connection that is closed before anybody could think of another transport.
+// A connection that is closed before either end could think of another transport.
 static void close_early_server(int lfd) {
   for (int i = 0; i < 20; i++) {
     int fd = accept(lfd, NULL, NULL);
@@ -190,7 +190,7 @@ static void close_silent_client(int fd) {
     close(fd);
   }
 }
-// A writer that only learns by EAGAIN that nobody reads; POLLOUT follows the reader.
+// A writer that only learns by EAGAIN that its peer does not read; POLLOUT follows the reader.
 static void pressure_server(int fd) {
   hear('f');
   uint64_t n = hear_int();
@@ -231,7 +231,8 @@ static void slow_client(int fd) {
   put_stream(fd, 15, 0, 12 * MIB, 500000);
   close(fd);
 }
-// Both write before either reads: what TCP has buffers for blocks nobody, and comes late to nobody.
+// Both write before either reads: what TCP has buffers for blocks neither end, and comes late to
+// neither.
 static void both_write_first(int fd, uint64_t mine, uint64_t its) {
   enum { MUCH = 300000 };
   for (int i = 0; i < 3; i++) {

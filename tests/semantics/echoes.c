@@ -1,5 +1,5 @@
 // What an edge-triggered set has told of an end is told once, whatever happens to the descriptor
-// behind it, and beside members that are always ready it is told at once.
+// behind it. Beside members that are always ready it is told at once.
 #include "pair.h"
 #include "set.h"
 
@@ -14,7 +14,7 @@ static void over(int fd, int state, int or) {
     CHECK(now() < end && !syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &l));
 }
 
-// Who has the descriptor: a program without the library, for a moment; a call that only the kernel
+// What has the descriptor: a program without the library, for a moment; a call that only the kernel
 // can do.
 static void by_a_program(int fd) {
   (void)fd;
@@ -106,8 +106,8 @@ static void added_and_spliced(int lfd) {
   }
 }
 
-// Who has shut its own reading has told so; what comes then is news for who wants bytes, and the
-// peer's end for all.
+// An end that has shut its own reading has told so. What comes then is news for members that want
+// bytes, and the peer's end for all.
 static void own_reading_shut(int lfd) {
   static char b[100];
   for (int i = 0; i < 3; i++) {
@@ -180,7 +180,8 @@ static int passed(int fd) {
   close(p[0]), close(p[1]);
   return other;
 }
-// Taken out of the set and closed, the number is nobody's there when the file comes back under it.
+// Taken out of the set and closed, the number is no member's there when the file comes back under
+// it.
 static void back_under_its_number(int lfd) {
   for (int i = 0; i < 4; i++) {
     struct epoll_event e = {.events = EPOLLOUT};

@@ -1,5 +1,5 @@
-// Edges of epoll where the sender goes back to TCP behind unread bytes, or ends the stream there:
-// one for each arrival, and none for what was told before.
+// Edges of epoll where the sender goes back to TCP behind unread bytes, or ends the stream there.
+// There is one for each arrival, and none for what was told before.
 #include "pair.h"
 #include "set.h"
 
@@ -204,7 +204,7 @@ static void passed_after_the_end(int lfd) {
 static void own_after_the_end(int lfd) {
   for (int reads = 0; reads < 2; reads++) end_and(lfd, 0, 1, reads);
 }
-// The end was not told: the program reads it, behind what either end does with its descriptor, and
+// The end was not told. The program reads it, behind what either end does with its descriptor, and
 // hears of it by the set all the same, once.
 static void untold(int lfd, int by_message) {
   static const unsigned wanted[] = {EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET, EPOLLRDHUP | EPOLLET};
@@ -260,8 +260,8 @@ static void polled_set(int lfd) {
   close(s[0]), close(s[1]);
 }
 
-// What is added, or asked for anew, while others of its set are ready is told by the next call:
-// another kind of descriptor, and a connection that TCP has.
+// What is added, or asked for anew, while others of its set are ready is told by the next call. It
+// is another kind of descriptor, or a connection that TCP has.
 static void added_beside(int lfd) {
   static const uint32_t kinds[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT};
   char b[100] = "";
@@ -319,8 +319,8 @@ static void low_water(int lfd) {
   }
 }
 
-// A reset is an edge, also where a call takes its error before the set is asked; and no second one
-// where the set has told of the error.
+// A reset is an edge, also where a call takes its error before the set is asked. There is no second
+// edge where the set has told of the error.
 enum { SEND, ERROR, RECV, READ, PEEK, RECVMMSG, SENDFILE, SPLICE, CALLS };
 static unsigned take(int fd, int how) {
   int e = 0, p[2];
@@ -382,7 +382,7 @@ static void reset_by_close(int lfd) {
   }
 }
 
-// A member for which the kernel answers and one that is ours, both always ready: no two waits in a
+// A member for which the kernel answers and one that is ours, both always ready. No two waits in a
 // row leave one of them out.
 static void always_ready(int lfd, int returned) {
   int s[2], other[2];

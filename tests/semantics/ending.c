@@ -213,7 +213,7 @@ static void unread_big_client(int fd) {
   EQ(ready(fd, POLLIN, 2000), POLLIN | POLLERR | POLLHUP);
   FAILS(recv(fd, b, 1, 0), ECONNRESET);
 }
-// Writing to one who has closed: reset, then a broken pipe, with and without the signal.
+// Writing to a peer that has closed: reset, then a broken pipe, with and without the signal.
 static volatile sig_atomic_t pipes;
 static void on_pipe(int s) {
   (void)s;
@@ -241,7 +241,8 @@ static void epipe_client(int fd) {
   FAILS(writev(fd, &v, 1), EPIPE);
   EQ(pipes, 3);
 }
-// Written while the end is still on its way: whoever waits then is told of the reset all the same.
+// Written while the end is still on its way: a thread that waits then is told of the reset all the
+// same.
 static void at_once_client(int fd) {
   signal(SIGPIPE, SIG_IGN);
   hear('c');
@@ -329,8 +330,8 @@ static void shut_rdwr_client(int fd) {
   FAILS(write(fd, "x", 1), EPIPE);
   CHECK(ready(fd, ALL, 0) & POLLHUP);
 }
-// Who has shut both directions without closing takes nothing more, and whoever goes on writing is
-// told.
+// An end that has shut both directions without closing takes nothing more, and a peer that goes on
+// writing is told.
 static void deaf(int fd, int at_once) {
   char b[5000];
   put_stream(fd, 8, 0, 3000, 3000);

@@ -34,7 +34,7 @@ static void peek(int fd) {
   EQ(recv(fd, b, 1, MSG_PEEK), 0);
   EQ(recv(fd, b, 1, 0), 0);
 }
-// Looking far ahead, over more than one of anybody's buffers.
+// Looking far ahead, over more than one buffer of TCP's or of a device's.
 static void peek_far_server(int fd) {
   put_stream(fd, 1, 0, 60000, 1000);
   tell('p');
@@ -184,8 +184,8 @@ static void lowat(int fd) {
   EQ(recv(fd, b, 20, 0), 10);
   tell('e');
 }
-// More than a sender has room for in so many small writes: who waits for all of it must not wait
-// for ever.
+// More than a sender has room for in so many small writes: a reader that waits for all of it must
+// not wait for ever.
 enum { SMALL_WRITES = 4000, SMALL_WRITE = 16 };
 static void small_writes_server(int fd) {
   hear('g');
@@ -322,7 +322,7 @@ static void names(int fd) {
   struct sockaddr_storage a;
   socklen_t n = sizeof a;
   EQ(recvfrom(fd, b, 2, MSG_WAITALL, (void *)&a, &n), 2);
-  EQ(n, 0);  // a stream's bytes come from nobody in particular
+  EQ(n, 0);  // a stream's bytes come from no address in particular
   struct iovec v = {b, 3};
   char control[64];
   struct msghdr m = {.msg_name = &a, .msg_namelen = sizeof a, .msg_iov = &v, .msg_iovlen = 1, .msg_control = control,

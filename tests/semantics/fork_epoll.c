@@ -1,4 +1,4 @@
-// What a child does with its copy of its parent's epoll sets: it closes them, uses what is in them,
+// What a child does with its copy of its parent's epoll sets. It closes them, uses what is in them,
 // goes on with them, or has sets of its own beside them.
 #include "ask.h"
 
@@ -197,7 +197,7 @@ static void two_loops_client(int fd) {
 }
 
 // Parent and child each have a set of their own with the same connection: both hear of what comes,
-// whoever is first.
+// whichever is first.
 static void both_hear_server(int fd) {
   int up[2], down[2];
   char c;

@@ -1,5 +1,5 @@
 // The ways by which a program makes another process or starts another program: fork, vfork, clone,
-// daemon, posix_spawn, system, popen; by its threads, and by the hundred.
+// daemon, posix_spawn, system, popen. It does so by its threads, and by the hundred.
 #include "ask.h"
 
 #include <spawn.h>
@@ -126,8 +126,8 @@ static void first_thread_client(int fd) {
   finish(fd);
 }
 
-// More processes than anybody keeps a list of; the last two share the connection, and one of them
-// closes it first.
+// More processes than the library keeps a list of; the last two share the connection, and one of
+// them closes it first.
 static void hundreds_server(int fd) {
   enum { HUNDREDS = 300 };
   static pid_t kid[HUNDREDS];

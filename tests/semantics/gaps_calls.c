@@ -195,7 +195,8 @@ static void g6_09_accept4(int lfd) {
   CHECK(fcntl(a, F_GETFL) & O_NONBLOCK && fcntl(a, F_GETFD) == FD_CLOEXEC);
   int d = dial();
   nonblock(lfd, 1);
-  CHECK(ready(lfd, POLLIN, 10000));  // a connection over RDMA stands a moment before it can be accepted
+  // A connection over RDMA stands a moment before it can be accepted.
+  CHECK(ready(lfd, POLLIN, 10000));
   int b = accept4(lfd, NULL, NULL, 0);
   CHECK(!(fcntl(b, F_GETFL) & O_NONBLOCK) && fcntl(b, F_GETFD) == 0);
   int before = count_fds("");

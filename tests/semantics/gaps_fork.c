@@ -122,8 +122,8 @@ static void killed_client(int fd) {
   }
 }
 
-// 7.5: whoever connects first is taken for the peer. Here several connect at a time, and each has
-// its own connection.
+// 7.5: the client that connects first is taken for the peer. Here several connect at a time, and
+// each has its own connection.
 static void strangers_server(int lfd) {
   int fd[4];
   for (int i = 0; i < 4; i++) CHECK((fd[i] = accept(lfd, NULL, NULL)) >= 0);

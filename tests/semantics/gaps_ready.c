@@ -43,7 +43,7 @@ static void g4_01_timeouts_are_whole(int lfd) {
   CHECK(now() - t >= 1.199);
 }
 
-// 4.2 Every event wakes everybody who waits. 4.3 A waiter wakes every half second.
+// 4.2 Every event wakes every waiter. 4.3 A waiter wakes every half second.
 static volatile long woke;
 static int sleeper_fd;
 static void *sleeper(void *arg) {

@@ -1,7 +1,7 @@
 // Request and answer, where one of the ends has done something for which its direction goes back to
-// TCP: neither waits for the other's delayed acknowledgement, as it does not where TCP carries
-// both. Beside it run connections that never left TCP. What counts is how many were held
-// up, and not for how long: on a busy machine one may be for seconds.
+// TCP. Neither waits for the other's delayed acknowledgement, as it does not where TCP carries
+// both. Beside it run connections that never left TCP. What counts is how many were held up, and
+// not for how long: on a busy machine one may be for seconds.
 #include "sem.h"
 
 enum { CONNS = 25, FIRST = 40, THEN = 6, PART = 10, DELAYED_MS = 40 };

@@ -80,7 +80,7 @@ static void reset_soon_client(int fd) {
   EQ(said(ep, 0), EPOLLOUT | EPOLLERR | EPOLLHUP);
 }
 
-// A reset that a call on the connection itself has told of: no call behind it may know less, least
+// A reset that a call on the connection itself has told of. No call behind it may know less, least
 // of all one that has something to say anyway.
 enum { RESETS = 20 };  // of which each comes at another moment
 static void resets_server(int lfd) {
@@ -147,7 +147,7 @@ static void reset_info_client(int fd) { (void)fd, reset_told(told_by_info, EPOLL
 static void reset_name_client(int fd) { (void)fd, reset_told(told_by_name, EPOLLERR | EPOLLHUP); }
 static void reset_error_client(int fd) { (void)fd, reset_told(told_by_error, EPOLLHUP); }
 
-// The end of one that is killed, who has said nothing of it himself.
+// The end of a process that is killed, which has said nothing of its end itself.
 static void killed_server(int lfd) {
   pid_t p = fork();
   CHECK(p >= 0);
@@ -183,14 +183,14 @@ static void killed_client(int fd) {
   EQ(recv(fd, b, 10, MSG_DONTWAIT), 0);
 }
 
-// Where nobody may ask the kernel, one that has sent its end and is killed is not told from one that
-// reads on, and without TCP a call has waited long enough after some seconds (docs/limits.md).
+// Where no process may ask the kernel, a peer that has sent its end and is killed is not told from
+// one that reads on. Without TCP a call has waited long enough after some seconds (docs/limits.md).
 static int may_ask(void) {
   int s = socket(AF_NETLINK, SOCK_RAW, 4);
   return s >= 0 && !close(s);
 }
-// A reader that is killed while the writer waits for room: the one that accepted, or the child of
-// one that has closed its own descriptor since, after it has sent its end or before.
+// A reader that is killed while the writer waits for room, after it has sent its end or before. It
+// is the one that accepted, or the child of one that has closed its own descriptor since.
 static void kills(int lfd, int inherits, int ends) {
   int fd = -1;
   if (inherits) {

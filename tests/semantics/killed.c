@@ -1,6 +1,6 @@
-// Processes that end in the midst (kill -9, exit): what they have sent arrives, whoever waits for
-// them is told soon, and the survivor keeps nothing of them. A peer that reads on is not taken for
-// dead.
+// Processes that end in the midst (kill -9, exit). What they have sent arrives, a peer that waits
+// for them is told soon, and the survivor keeps nothing of them. A peer that reads on is not taken
+// for dead.
 #include "sem.h"
 
 #include <sched.h>
@@ -86,7 +86,7 @@ static void *executioner(void *p) {
   execution *e = p;
   nap(e->after);
   kill(e->victim, SIGKILL);
-  // Who begot it waits for it, and then it is no more.
+  // Its parent waits for it, and then it is no more.
   for (double end = now() + patience(LONG) / 1000.0; !kill(e->victim, 0) && now() < end;) nap(1);
   e->ended = now();
   return NULL;
@@ -234,12 +234,13 @@ static void survive_sleeping(int fd, int round) {
   get_eof(fd);
   close(fd);
 }
-// The dead one was reading, and nobody is inside a send: whoever waits for room is told, if that is
-// all it waits for.
+// The dead one was reading, and no thread is inside a send. A thread that waits for room is told,
+// if that is all it waits for.
 static uint64_t fill_up(int fd, uint64_t n) {
   static char b[100000];
   nonblock(fd, 1);
-  for (int quiet = 0; quiet < 10;) {  // the victim reads 3 MiB; then what TCP still finds room for a moment later
+  // The victim reads 3 MiB; then what TCP still finds room for a moment later.
+  for (int quiet = 0; quiet < 10;) {
     fill(b, sizeof b, 3, n);
     ssize_t k = send(fd, b, sizeof b, MSG_NOSIGNAL);
     CHECK(k > 0 || errno == EAGAIN);
@@ -271,7 +272,8 @@ static void sends_no_more(int fd) {
   }
   CHECK(k < 0 && (errno == ECONNRESET || errno == EPIPE));
 }
-enum { DEAD, DIES, HALF };  // before the wait, or during it; or long after it has said that it sends no more
+// Before the wait, or during it; or long after it has said that it sends no more.
+enum { DEAD, DIES, HALF };
 static void survive_full(int fd, int round, int when) {
   pid_t p = hear_int();
   int kind = round % 4, ep = epoll_create1(0);
@@ -306,8 +308,8 @@ static void half_closed_victim(int fd) {
   tell('r');
   for (;;) pause();
 }
-// Nobody reads any more, and there is room for a long time: who writes a little now and then is
-// told soon all the same.
+// No process reads any more, and there is room for a long time. A peer that writes a little now and
+// then is told soon all the same.
 static void survive_trickling(int fd, int round) {
   pid_t p = hear_int();  // less than 0: it ends by itself
   static char b[10000];
@@ -425,8 +427,8 @@ static void sibling_client(int fd) {
   }
   close(fd);
 }
-// A peer that has said its last reads on; who sends to it has gone to another network meanwhile,
-// where nobody knows of that.
+// A peer that has said its last reads on. The process that sends to it has gone to another network
+// meanwhile, where nothing is known of that.
 static void other_network_server(int fd) {
   static char b[30000];
   CHECK(!shutdown(fd, SHUT_WR));

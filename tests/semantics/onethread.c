@@ -1,4 +1,4 @@
-// Both ends of a connection in one thread: nobody else is there to answer.
+// Both ends of a connection in one thread: no other thread is there to answer.
 #include "sem.h"
 
 static void pair(int lfd, int fd[2]) {
@@ -93,7 +93,7 @@ static void connecting_nonblocking(int lfd) {
   put(s, "two!", 4);
   get(c, b, 4);
 }
-// Whether it is writable: 0 by poll, 1 by select, 2 and 3 by a set of its own, which is kept, by
+// Whether it is writable. 0: by poll. 1: by select. 2 and 3: by a set of its own, which is kept, by
 // level and by edge.
 static int is_writable(int how, int fd, int *ep) {
   struct epoll_event e = {.events = how == 3 ? EPOLLIN | EPOLLOUT | EPOLLET : EPOLLOUT};
@@ -111,8 +111,8 @@ static int is_writable(int how, int fd, int *ep) {
   }
   return epoll_wait(*ep, &e, 1, 5000) == 1 && e.events == EPOLLOUT;
 }
-// Who connects without waiting is told that he is connected before anybody accepts, and may do what
-// has the peer do it.
+// A client that connects without waiting is told that it is connected before the server accepts,
+// and may do what has the peer do it.
 static void told_before_accept(int lfd) {
   struct sockaddr_storage a;
   socklen_t n = address(&a, ctx.port);

@@ -156,7 +156,7 @@ static void bound(int lfd) {
   EQ(ntohs(ctx.family == AF_INET6 ? ((struct sockaddr_in6 *)&p)->sin6_port : ((struct sockaddr_in *)&p)->sin_port), mine);
   FAILS(getpeername(lfd, (void *)&p, &n), ENOTCONN);
 }
-// The backlog is the kernel's: connections wait there, with data, before anyone accepts.
+// The backlog is the kernel's: connections wait there, with data, before the server accepts.
 static void backlog_server(int lfd) {
   hear('c');
   for (int i = 0; i < 10; i++) {
@@ -264,7 +264,7 @@ static void reuseport_client(int fd) {
     close(fd);
   }
 }
-// Times of arrival come to whoever gives room for them; nobody else is disturbed.
+// Times of arrival come to the caller that gives room for them; no other caller is disturbed.
 static int stamp_of(int fd) {
   char b[100], control[200];
   struct iovec v = {b, sizeof b};

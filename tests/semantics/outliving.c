@@ -1,4 +1,4 @@
-// epoll registrations are the file's, under the number that they were made with: they live on when
+// epoll registrations are the file's, under the number that they were made with. They live on when
 // that number is closed or given away, as long as the file has another name. A member is registered
 // before the connection has reason to leave TCP, and after it.
 #include "pair.h"

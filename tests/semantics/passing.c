@@ -1,5 +1,5 @@
 // Descriptors that go to another process in a message (SCM_RIGHTS): connections and listening
-// sockets, used by the receiver, by both, by nobody; with the library and without it.
+// sockets. The receiver uses them, both do, or neither does; with the library and without it.
 #include "sem.h"
 
 #include <sys/un.h>
@@ -232,7 +232,8 @@ static void two_client(int fd) {
 // The connecting end goes to a child.
 static void dialled_client(int fd) {
   int s[2];
-  close(socket(ctx.family, SOCK_STREAM, 0));  // processes that part before they have a TCP socket are no relatives
+  // Processes that part before they have a TCP socket are no relatives.
+  close(socket(ctx.family, SOCK_STREAM, 0));
   CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, s));
   pid_t p = fork();
   if (!p) {
@@ -322,8 +323,8 @@ static void many_server(int fd) {
   }
 }
 
-// A message that cannot be sent takes nothing away; one that nobody receives ends with the socket
-// that it lies in.
+// A message that cannot be sent takes nothing away; one that no process receives ends with the
+// socket that it lies in.
 static void lost_server(int fd) {
   int s[2], full = 0;
   letter l;
@@ -521,7 +522,7 @@ static void slow_reader_done(int fd) {
 }
 
 // The peer has shut down, and all of it was read to the end, when the descriptor goes to a program
-// without the library: there is nothing to be sent again, and nothing to wait for, when the peer
+// without the library. There is nothing to be sent again, and nothing to wait for, when the peer
 // closes.
 static void end_read_server(int fd) {
   int via;

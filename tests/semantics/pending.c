@@ -111,8 +111,8 @@ static void nothing_takes_it_client(int fd) {
   EQ(so_error(fd), 0);
 }
 
-// A call that has bytes to report leaves the error to the next one: here one that the kernel does,
-// of an end whose sending has gone back to it.
+// A call that has bytes to report leaves the error to the next one. Here it is a call that the
+// kernel does, of an end whose sending has gone back to it.
 static void reads_half(int fd) {
   char b[344];
   fill(b, sizeof b, 5, 0);
@@ -161,7 +161,7 @@ static void then_recv_client(int fd) {
   EQ(recv(fd, b, sizeof b, 0), 0);
   FAILS(send(fd, "x", 1, 0), EPIPE);
 }
-// The end that connected goes on alone for some calls: by now it may have attached, while the other
+// The end that connected goes on alone for some calls. By now it may have attached, while the other
 // one has not heard of that, and never will.
 static void goes_on(int fd) {
   char c;

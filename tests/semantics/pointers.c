@@ -1,6 +1,6 @@
-// Bad pointers: the kernel answers with EFAULT, and kills nobody. On sockets that have nothing to
-// do with the library, in a program that has a connection as well; and headers and lists of calls
-// on the connection itself.
+// Bad pointers: the kernel answers with EFAULT, and kills no process. On sockets that have nothing
+// to do with the library, in a program that has a connection as well. Also headers and lists of
+// calls on the connection itself.
 #include "pair.h"
 
 #include <sys/mman.h>

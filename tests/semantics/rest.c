@@ -1,5 +1,5 @@
-// What a call had no room for: whoever looks for it next finds it, by whatever call, in whatever
-// thread or process.
+// What a call had no room for: the next caller that looks for it finds it, by whatever call, in
+// whatever thread or process.
 #include "sem.h"
 
 // A message comes at once: a few of them do not go around the end of a buffer.

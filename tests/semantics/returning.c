@@ -1,6 +1,6 @@
-// What a program asks for that only the kernel can do, in the middle of a connection's life:
-// nothing that had arrived is lost by it, whatever becomes of the peer, and what the other
-// direction carries is not touched.
+// What a program asks for that only the kernel can do, in the middle of a connection's life.
+// Nothing that had arrived is lost by it, whatever becomes of the peer. What the other direction
+// carries is not touched.
 #include "sem.h"
 
 enum { UNREAD = 2048 };
@@ -14,7 +14,7 @@ static void out_of(int pipe, void *b, size_t n) {
   }
 }
 
-// -- what the peer does after it has sent what nobody has read yet
+// -- what the peer does after it has sent what the program has not read yet
 static void sent_and(char how, int fd) {
   char b[UNREAD];
   fill(b, sizeof b, 5, 0);
@@ -235,7 +235,7 @@ static void goes_on_client(int fd) {
 }
 
 // Bytes that were sent before the way back and bytes that were sent after it are one stream for
-// every call: `part` and as many more.
+// every call. They are `part` and as many more.
 enum { PART = 1000 };
 static void both_sides(int fd, int waits) {
   int n = 8 | 16, k = 0;
@@ -388,7 +388,7 @@ static void out_edges_server(int fd) {
   EQ(splice(fd, NULL, q[1], NULL, 100, 0), 100);
   out_of(q[0], b, 100);
   verify(b, 100, 5, 0);
-  // Nobody reads it.
+  // No process reads it.
   close(q[0]);
   signal(SIGPIPE, SIG_IGN);
   FAILS(splice(fd, NULL, q[1], NULL, 100, 0), EPIPE);
@@ -408,8 +408,8 @@ static void out_edges_client(int fd) {
   hear('1');
   fin_client(fd);
 }
-// Into a socket that nobody reads, until it takes no more: what the pipe gave was sent, the rest is
-// still there.
+// Into a socket that no process reads, until it takes no more: what the pipe gave was sent, the
+// rest is still there.
 static void in_full_server(int fd) {
   int p[2];
   char *b = malloc(1 << 16);
@@ -475,8 +475,8 @@ static void echo_client(int fd) {
   pump(fd, 9, 9, 8 << 20, 100000);
 }
 
-// A thread that sleeps until something new comes hears of it by whatever way, also when another
-// thread has read up to the end of the channel meanwhile.
+// A thread that sleeps until something new comes hears of it by whatever way. So it does also when
+// another thread has read up to the end of the channel meanwhile.
 static volatile int heard, polled;
 static int watched, watcher;
 static void *sleeps_on_set(void *unused) {

@@ -1,5 +1,5 @@
 // TCP_SAVE_SYN and TCP_SAVED_SYN: the library uses them too, where connections of several network
-// namespaces may meet; a program sees of that nothing, and of its own use all.
+// namespaces may meet. A program sees of that nothing, and of its own use all.
 #include "pair.h"
 
 #ifndef TCP_SAVE_SYN
@@ -48,7 +48,7 @@ static void speak(int s[2]) {
   for (int i = 0; i < 8; i++) put(s[i & 1], b, sizeof b), get(s[~i & 1], b, sizeof b);
 }
 
-// Who never asked for a SYN has none.
+// A listener that never asked for SYNs has none.
 static void unasked(int lfd) {
   int s[2], l = bound();
   (void)lfd;
@@ -80,7 +80,7 @@ static void unasked(int lfd) {
   close(l);
 }
 
-// Who asked has each of them, once, whatever became of the connection meanwhile.
+// A listener that asked has each of them, once, whatever became of the connection meanwhile.
 static void asked(int lfd) {
   int s[2], l = bound();
   (void)lfd;

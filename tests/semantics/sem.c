@@ -434,12 +434,13 @@ static int run_case(const test_case *c) {
     int moved = 0;
     for (int i = 0; i < 2; i++) {
       if (!pid[i] || status[i] >= 0) continue;
-      // It is not reaped before its group is ended below: until then its number is nobody else's.
+      // It is not reaped before its group is ended below: until then its number is no other
+      // process's.
       siginfo_t end_of = {0};
       if (waitid(P_PID, pid[i], &end_of, WEXITED | WNOHANG | WNOWAIT) || !end_of.si_pid) continue;
       status[i] = end_of.si_code == CLD_EXITED ? end_of.si_status : 128 + end_of.si_status;
       left--, moved = 1;
-      // Whoever is left of a case that has failed gets two more seconds to say why.
+      // The process that is left of a case that has failed gets two more seconds to say why.
       if (status[i] && now() + patience(2) < end) end = now() + patience(2);
     }
     if (left && now() > end) {

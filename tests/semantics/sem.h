@@ -1,5 +1,5 @@
-// The harness of the semantics tests. One file per topic holds a table of cases; a case is what a
-// server and a client do with one connection, each in a process of its own, so that each can be
+// The harness of the semantics tests. One file per topic holds a table of cases. A case is what a
+// server and a client do with one connection, each in a process of its own. So each can be
 // preloaded or not.
 //
 //   topic list                 the names of its cases
@@ -8,10 +8,10 @@
 // `list` leaves out NOSHM and EARLY cases where policy excludes what they need, and SOLO cases if
 // SEM_PAIRS is set.
 //
-// Environment: SEM_PRELOAD_SERVER, SEM_PRELOAD_CLIENT (library for that side, or empty), SEM_WARM
-// (bytes that go to and fro before the case begins, so that the connection has had reason to leave
-// TCP), SEM_LABEL (printed before the name), SEM_TIMEOUT (seconds for one case), SEM_ADDRESS and
-// SEM_ADDRESS6 (where cases meet, if not on the loopback interface).
+// Environment. SEM_PRELOAD_SERVER, SEM_PRELOAD_CLIENT: library for that side, or empty. SEM_WARM:
+// bytes that go to and fro before the case begins, so that the connection has had reason to leave
+// TCP. SEM_LABEL: printed before the name. SEM_TIMEOUT: seconds for one case. SEM_ADDRESS and
+// SEM_ADDRESS6: where cases meet, if not on the loopback interface.
 //
 // Linux TCP is the specification: every case passes there first.
 #ifndef SEM_H
@@ -50,10 +50,14 @@
 enum {
   RAW = 1,    // the server gets the listening socket, the client gets -1 and dials for itself
   SOLO = 2,   // one process is both: only `server` runs, with the listening socket
-  TOUCH = 4,  // one byte goes to and fro first even without SEM_WARM (always, where policy excludes TCP)
+  // One byte goes to and fro first even without SEM_WARM (always, where policy excludes TCP).
+  TOUCH = 4,
   NOSHM = 8,  // needs the way back to TCP: not for a policy that excludes TCP
-  COLD = 16,  // no warm-up, and no first byte: both sides are in calls on the connection from the start
-  EARLY = 32,  // uses connections that nobody has accepted yet: not for shared memory alone, to which both ends must come
+  // No warm-up, and no first byte: both sides are in calls on the connection from the start.
+  COLD = 16,
+  // Uses connections that no server has accepted yet: not for shared memory alone, to which both
+  // ends must come.
+  EARLY = 32,
 };
 
 typedef struct {
@@ -106,17 +110,19 @@ int dial_port(int port);                    // the same, to another port
 int listener(int *port);                    // another listening socket on the same address
 socklen_t address(struct sockaddr_storage *a, int port);
 void nonblock(int fd, int on);
-void settle(int a, int b);                  // both ends are ours: where TCP is excluded, lets them attach first
+// Both ends are ours: where TCP is excluded, lets them attach first.
+void settle(int a, int b);
 int no_tcp(void);                           // policy excludes TCP
 void warm(int fd, int i_start);             // to and fro, SEM_WARM bytes each way
-short ready(int fd, short events, int ms);  // poll of one fd; revents, or 0. With patience from a second on
+// poll of one fd; revents, or 0. With patience from a second on.
+short ready(int fd, short events, int ms);
 double now(void);
 void nap(int ms);
-// As long, or as much longer as SEM_TIMEOUT is longer than 30 s: for bounds of what happens at
-// once, and for naps in which what the other side has done arrives. Times that a case measures are
-// not stretched.
+// As long, or as much longer as SEM_TIMEOUT is longer than 30 s. This is for bounds of what happens
+// at once, and for naps in which what the other side has done arrives. Times that a case measures
+// are not stretched.
 int patience(int ms);
-// On a machine of that kind: so many times, or as often as can be asked of it; and microseconds
+// On a machine of that kind: so many times, or as often as can be asked of it. And microseconds
 // between the signals of a storm (10 kHz), or as many as leave it time for anything else.
 int often(int n);
 int storm_us(void);
@@ -135,8 +141,11 @@ void get_eof(int fd);
 void pump(int fd, uint64_t out, uint64_t in, uint64_t n, size_t max_chunk);
 
 // -- processes
-pid_t spawn_self(int preloaded, const char *role, int fd0, const char *arg);  // exec of this program again
-int exit_status(pid_t pid);                                                   // waits; 128+signal if killed
-int count_fds(const char *prefix);                                            // of this process, by link target
+// exec of this program again.
+pid_t spawn_self(int preloaded, const char *role, int fd0, const char *arg);
+// Waits; 128+signal if killed.
+int exit_status(pid_t pid);
+// Of this process, by link target.
+int count_fds(const char *prefix);
 extern int (*extra_role)(const char *role, const char *arg);                  // for spawn_self
 #endif

@@ -37,7 +37,7 @@ static void ask(int fd, uint64_t seed, uint64_t from, uint64_t to, size_t piece)
 static void dup_server(int fd) {
   echo_n(fd, 3 * 50000);
   hear('h');
-  EQ(ready(fd, POLLIN, 100), 0);  // somebody still holds it
+  EQ(ready(fd, POLLIN, 100), 0);  // another name still holds it
   tell('k');
   get_eof(fd);
 }
@@ -475,8 +475,8 @@ static void exec_back_client(int fd) {
   CHECK(!shutdown(fd, SHUT_WR));
   get_eof(fd);
 }
-// The child of a vfork lets the program have the connection under the number that it has, as
-// Python's subprocess does, or under another above 2.
+// The child of a vfork lets the program have the connection under the number that it has, or under
+// another above 2. Python's subprocess does the former.
 enum { BY_IOCTL, BY_FCNTL, BY_DUP2 };
 static void vfork_number(int fd, int how) {
   char number[16];

@@ -1,5 +1,5 @@
-// Signal handlers that use the sockets that they interrupt, at 10 kHz; both kinds of handlers at
-// once; and what a program may ask of sigaction.
+// Signal handlers that use the sockets that they interrupt, at 10 kHz. Both kinds of handlers at
+// once. And what a program may ask of sigaction.
 #include "pair.h"
 
 enum { PIECE = 64 };
@@ -75,7 +75,8 @@ static void send_record(int n) {
   else handlers_failures++;
   errno = e;
 }
-// Every record of the main program is answered; nobody's are lost, doubled or out of order.
+// Every record of the main program is answered; neither its records nor the handlers' are lost,
+// doubled or out of order.
 static void records_server(int fd) {
   uint64_t mine = 0, handlers = 0;
   for (;;) {
@@ -119,7 +120,7 @@ static void send_same(int fd) { send_in_handler(fd, 0, often(1500), often(300));
 static void send_same_restart(int fd) { send_in_handler(fd, SA_RESTART, often(1500), often(300)); }
 
 // A handler that reads finds what is there, whatever it interrupts: all of a round has arrived
-// before anybody reads.
+// before the program or its handler reads.
 enum { ROUND = 50000, ROUNDS = 12 };
 static volatile uint64_t taken;
 static uint64_t sum;

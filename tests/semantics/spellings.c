@@ -1,6 +1,6 @@
-// The rarer spellings of calls, and what reaches a socket past its usual ones: libc's other names
-// for the same function, reads and writes at a position, asynchronous I/O of POSIX, signals that
-// say that something is ready, reused streams.
+// The rarer spellings of calls, and what reaches a socket past its usual ones. These are libc's
+// other names for the same function, reads and writes at a position, asynchronous I/O of POSIX.
+// Also signals that say that something is ready, and reused streams.
 #include "sem.h"
 
 #include <aio.h>

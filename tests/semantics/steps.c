@@ -1,6 +1,6 @@
 // A connection at whatever step of leaving TCP. It leaves by calls of either end: here they come in
 // each order, before what is tested and in the middle of it. Where a connection attaches at its
-// first bytes, this meets every state that is half of each; elsewhere it stays on TCP or is long
+// first bytes, this meets every state that is half of each. Elsewhere it stays on TCP or is long
 // beyond.
 #include "pair.h"
 
@@ -15,7 +15,7 @@ enum { STEPS = 8 };
 static unsigned order;
 static int taken;
 
-// Who makes the next call says the order: a receive that takes nothing.
+// The order says which end makes the next call: a receive that takes nothing.
 static void step(int s[2]) {
   char c;
   int fd = s[order >> taken % STEPS & 1];
@@ -208,7 +208,7 @@ static void reset_in_so_error(int s[2]) {
   EQ(recv(s[0], got, 10, 0), 0);
 }
 
-// -- who waits
+// -- which call waits
 static void by_epoll(int s[2]) {
   struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP};
   int ep = epoll_create1(0);

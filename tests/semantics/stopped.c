@@ -9,7 +9,8 @@ static void stop_server(int fd) {
   uint64_t n = 0;
   CHECK(!kill(peer, SIGSTOP));
   nonblock(fd, 1);
-  for (int quiet = 0; quiet < 20;) {  // as much as goes, and what TCP still finds room for a moment later
+  // As much as goes, and what TCP still finds room for a moment later.
+  for (int quiet = 0; quiet < 20;) {
     fill(b, sizeof b, 1, n);
     ssize_t k = send(fd, b, sizeof b, 0);
     if (k > 0) n += k, quiet = 0;
@@ -17,7 +18,7 @@ static void stop_server(int fd) {
     CHECK(n < 256u * MIB);
   }
   nonblock(fd, 0);
-  // Waiting for one who is stopped costs nothing.
+  // Waiting for a peer that is stopped costs nothing.
   struct timeval t = {0, 500000};
   CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
   double c = cpu_used();

@@ -278,8 +278,8 @@ static void jump_out_of_waits(int fd) {
     // Some of the first may have come too early to leave a wait.
     if (i == 49) had = count_fds("");
   }
-  // One of each other kind may be believed to be still below this one, with what it sleeps on;
-  // beside load at one time and not at another.
+  // One of each other kind may be believed to be still below this one, with what it sleeps on. That
+  // is so beside load at one time and not at another.
   int more = count_fds("") - had;
   if (more < -3 || more > 3) FAIL("%d more descriptors after 150 more jumps", more);
   fill(&c, 1, 18, 0);

@@ -9,9 +9,9 @@
 
 enum { CONNS = 60, BODY = 1200000 };
 
-// Sends BODY bytes on each connection, as fast as they are taken; on every fourth one the kernel's
-// own are slowed down, so that the last of them are still on their way when others have taken a
-// faster one.
+// Sends BODY bytes on each connection, as fast as they are taken. On every fourth one the kernel's
+// own are slowed down. So the last of them are still on their way when others have taken a faster
+// one.
 static void bodies_server(int lfd) {
   for (int i = 0; i < CONNS; i++) {
     int fd = accept(lfd, NULL, NULL);
@@ -148,7 +148,8 @@ static void two_threads(int none) {
     close(pair.fd);
   }
 }
-// The peer sets an option that nobody can know, and says nothing: no reason to wake anybody.
+// The peer sets an option that the library cannot know, and says nothing: no reason to wake a
+// thread.
 static void odd_server(int fd) {
   int one = 1;
   hear('o');
@@ -232,8 +233,8 @@ static void locked_server(int lfd) {
   unfiltered_server(lfd, nothing);
 }
 static void questions_server(int lfd) { unfiltered_server(lfd, ask_for_filters); }
-// A filter that comes by an instruction of the program's own, which nobody can see. It kills for a
-// question that only the library asks.
+// A filter that comes by an instruction of the program's own, which the library cannot see. It
+// kills for a question that only the library asks.
 static long raw(long n, long a, long b, void *c) {
 #if defined(__x86_64__)
   long r;

@@ -1,6 +1,6 @@
 // One call waits for more than is here, wherever on the way it is that the bytes change their
-// carrier: some come by one, the rest by the other, and some of them before the call, some during
-// it.
+// carrier. Some come by one carrier, the rest by the other, and some of them before the call, some
+// during it.
 #include "sem.h"
 
 enum { PIECE = 700, PIECES = 40, ALL = PIECE * PIECES, ROUNDS = 20 };

@@ -1,6 +1,6 @@
-// Urgent data on a connection in the middle of its life: who is told of it, by what, and where it
-// stands in the stream. A member of an epoll set is registered before the connection has reason to
-// leave TCP, and after it.
+// Urgent data on a connection in the middle of its life. Which caller is told of it, by what, and
+// where it stands in the stream. A member of an epoll set is registered before the connection has
+// reason to leave TCP, and after it.
 #include "pair.h"
 
 int sockatmark(int);
@@ -83,7 +83,7 @@ static void urge_client(int fd) {
   live(fd, 1);
 }
 // What the set says of an urgent byte, with all there is to say of it. TCP wakes a sleeper for the
-// urgent byte and then for the bytes it came with: the first word may be PRI alone, and an edge
+// urgent byte and then for the bytes it came with. So the first word may be PRI alone, and an edge
 // comes once more. Where the level is told, it is as it stays.
 static unsigned told_all(int ep, unsigned events) {
   unsigned all = events & (EPOLLPRI | EPOLLIN), said = awaited(ep), again = 0;
@@ -280,7 +280,8 @@ static void signal_thread(int fd) { signalled(fd, BY_THREAD); }
 static void signal_ioctl(int fd) { signalled(fd, BY_IOCTL); }
 static void signal_number(int fd) { signalled(fd, BY_NUMBER); }
 
-// -- the mark What stands before the urgent byte was sent by other means than the byte, and is
+// -- the mark
+// What stands before the urgent byte was sent by other means than the byte, and is
 // unread when it comes.
 static void before_client(int fd) {
   live(fd, 1);
@@ -393,8 +394,8 @@ static void stops_inline(int fd) {
   CHECK(!memcmp(b, "!more", 5));
   end_marked(fd);
 }
-// A mark is passed by who asks for it when it is there, and when bytes before it come from
-// elsewhere.
+// A reader that asks for the mark when it is there passes it; so does one to which bytes before it
+// come from elsewhere.
 static void mark_loop(int fd) {
   char b[2];
   int n = 0;
@@ -422,7 +423,8 @@ static void nothing_client(int fd) {
   live(fd, 1);
 }
 
-// -- when it is sent After so many rounds of a connection's life one end sends an urgent byte, or
+// -- when it is sent
+// After so many rounds of a connection's life one end sends an urgent byte, or
 // both do, and then goes on.
 enum { STEPS = 24 };
 enum { BY_CLIENT = 1, BY_SERVER = 2, INLINE = 4 };
@@ -432,7 +434,7 @@ static void at_any_time(int lfd, int who) {
     CHECK(fd >= 0);
     if (who & INLINE) inlined(fd);
     rounds(fd, ctx.is_client, 0, at);
-    // Whoever speaks first sends its byte among what the other has not read yet.
+    // The end that speaks first sends its byte among what the other has not read yet.
     int mine = who & (ctx.is_client ? BY_CLIENT : BY_SERVER), theirs = who & (ctx.is_client ? BY_SERVER : BY_CLIENT);
     if (mine) say(fd, "abc"), urge(fd, "!"), say(fd, "more");
     if (theirs && who & INLINE) expect(fd, "abc!more");
@@ -456,7 +458,7 @@ AT_ANY_TIME(time_server, BY_SERVER)
 AT_ANY_TIME(time_both, BY_CLIENT | BY_SERVER)
 AT_ANY_TIME(time_inline, BY_CLIENT | BY_SERVER | INLINE)
 
-// A long stream with urgent bytes among it, read by who has them inline.
+// A long stream with urgent bytes among it, read by an end that has them inline.
 enum { LONG = 4 << 20 };
 static void *sends_long(void *at) {
   int fd = *(int *)at;
@@ -480,7 +482,7 @@ static void long_stream(int fd) {
   CHECK(!pthread_join(t, NULL));
 }
 
-// -- who may not send any
+// -- which ends may not send any
 // Where TCP is excluded urgent data are refused, but what TCP says first is said first.
 static void may_send(int fd) {
   live(fd, 0);

@@ -129,7 +129,7 @@ static void mmsg_client(int fd) {
   hear('e');
   close(fd);
 }
-// A long message and a short one in each call, without blocking: what is counted has gone whole,
+// A long message and a short one in each call, without blocking. What is counted has gone whole,
 // but for the last, so that the stream goes on where its length says.
 enum { LONG = 90000, SHORT = 7, PAIRS_END = 32 * MIB };
 static void mmsg_partial_server(int fd) {
@@ -330,7 +330,7 @@ static void slow_write_client(int fd) { slow_tail(fd, 0, 0); }
 static void slow_write_nb_client(int fd) { slow_tail(fd, 0, 1); }
 static void slow_splice_client(int fd) { slow_tail(fd, 1, 0); }
 static void slow_splice_nb_client(int fd) { slow_tail(fd, 1, 1); }
-// stdio reads and writes inside the C library, where no one looks.
+// stdio reads and writes inside the C library, where no hook looks.
 static void stdio_server(int fd) {
   FILE *f = fdopen(fd, "r+");
   CHECK(f);

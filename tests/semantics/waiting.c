@@ -200,8 +200,8 @@ static void edge(int fd) {
   EQ(ep_one(ep, 10), 0);
   order('q');
 }
-// An option that nobody can know: whatever carried the bytes before it, the kernel does from here
-// on. An edge is still told once, and setting the member again tells it once more.
+// An option that the library cannot know: whatever carried the bytes before it, the kernel does
+// from here on. An edge is still told once, and setting the member again tells it once more.
 static void edge_after_odd_option(int fd) {
   char b[20];
   int one = 1, ep = epoll_create1(0);
@@ -443,8 +443,8 @@ static void late_member_of(int fd, int polls, char c) {
 static void late_member(int fd) { late_member_of(fd, 0, '5'); }
 static void late_member_closed(int fd) { late_member_of(fd, 0, 'q'); }
 static void late_member_polled(int fd) { late_member_of(fd, 1, '5'); }
-// Workers that wait on one set since it had a listener only; whoever is woken is told in the
-// program's own words.
+// Workers that wait on one set since it had a listener only; the worker that is woken is told in
+// the program's own words.
 static int crew_listener, crew_conn, crew_end;
 static void *crew_member(void *p) {
   static __thread char b[60000];

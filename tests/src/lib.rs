@@ -1,5 +1,5 @@
-//! What the tests that cross crates share: where the preload library is, how a C program is
-//! compiled, and how a program is run plain and preloaded.
+//! What tests across crates share: where the preload library is, how a C program is compiled, and
+//! how a program is run plain and preloaded.
 //!
 //! Hooks are only ever active in children: the test binaries themselves are not interposed.
 

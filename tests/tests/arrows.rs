@@ -1,10 +1,10 @@
 //! Which rooms of the code may know which: arrows point down, and no files import each other in a
 //! circle.
 //!
-//! An arrow is a name that a file takes from a file of another room: by `use`, or by a path that
-//! begins with `crate`, `super` or `self`. Unit tests are left out. What does not hold yet stands
-//! in a list with its size, which may only shrink: a mend lowers the number here, so that it stays
-//! mended.
+//! An arrow is a name that a file takes from a file of another room. The file takes it by `use`, or
+//! by a path that begins with `crate`, `super` or `self`. Unit tests are left out. What does not
+//! hold yet stands in a list with its size, which may only shrink. A mend lowers the number here,
+//! so that it stays mended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,11 +1,12 @@
 //! How much of a program's stack a hook may take. A thread may have been given 16 KiB
-//! (`PTHREAD_STACK_MIN`), of which libc has taken its part before the program begins: no function
-//! that a hook reaches has a frame above 1 KiB, and no chain of calls among them is long. What
-//! needs more runs on a stack of the library's own (`rsocket-host/src/stack.rs`), which is
+//! (`PTHREAD_STACK_MIN`), of which libc has taken its part before the program begins. So no
+//! function that a hook reaches has a frame above 1 KiB. (`tests/edge/small_stack.c` runs chains of
+//! calls on such a stack.)
+//! What needs more runs on a stack of the library's own (`rsocket-host/src/stack.rs`), which is
 //! called by a pointer that this test does not follow.
 //!
-//! It reads the machine code of the library as it is released: every call, jump and address of a
-//! function counts as a way to it.
+//! The test reads the machine code of the library as it is released. Every call, jump and address
+//! of a function counts as a way to it.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::{BTreeMap, BTreeSet};

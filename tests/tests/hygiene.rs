@@ -84,7 +84,7 @@ fn the_rsocket_library_has_a_name_and_stays() {
     assert!(text.lines().any(|l| l.contains("FLAGS_1") && l.contains("NODELETE")), "{text}");
 }
 
-/// A call on a descriptor that is not ours is a look-up and a jump: what our own connections need
+/// A call on a descriptor that is not ours is a look-up and a jump. What our own connections need
 /// stands out of line, so that the whole function is the way past it.
 #[test]
 #[cfg(target_arch = "x86_64")]
@@ -116,8 +116,8 @@ fn a_miss_costs_a_few_instructions() {
     }
 }
 
-/// `syscall` carries std's own futex, and the system calls of sandboxes: six numbers are looked at,
-/// others are looked up among those that wait, and nothing is touched.
+/// `syscall` carries std's own futex, and the system calls of sandboxes. The hook looks at six
+/// numbers, looks others up among those that wait, and touches nothing.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn it_leaves_syscall_alone() {
@@ -263,7 +263,7 @@ fn module<'a>(root: &Path, path: &'a [&'a str]) -> (String, &'a [&'a str]) {
 }
 
 /// A missing dependency of a preload library kills every program that is started, the shell
-/// included, and a present one makes every start longer: libgcc_s more than all the rest of it
+/// included. A present one makes every start longer: libgcc_s more than all the rest of it
 /// (`rspreload/src/unwind.rs`).
 #[test]
 fn they_need_nothing_but_libc() {

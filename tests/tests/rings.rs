@@ -1,6 +1,6 @@
 //! Who stores into the rings of a channel: its two ends, and nothing beside them.
 //!
-//! Put once and taken once are rules of the source: each operation that tells the other end
+//! Put once and taken once are rules of the source. Each operation that tells the other end
 //! something is named in a few files, and the table here has all of them.
 
 use std::collections::BTreeSet;

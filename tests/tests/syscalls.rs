@@ -32,12 +32,12 @@ fn stages(trace: &str) -> Stages {
 }
 
 /// How many system calls both ends of a connection make together to attach, where their processes
-/// have met before: it is 101, and 102 where the library is built with debug assertions.
+/// have met before. It is 101, and 102 where the library is built with debug assertions.
 const ATTACH_MOST: u32 = 102;
 /// How often they ask who has the other end.
 const LOOK_UPS: u32 = 5;
-/// What is not counted: the program's own calls, looks whose number the clock decides, and what
-/// depends on the limit on open files and on sandboxes.
+/// Not counted: the program's own calls, looks whose number the clock decides, and what depends on
+/// the limit on open files and on sandboxes.
 const NOT_ALWAYS: [&str; 10] = [
     "sendto",
     "recvfrom",

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# What the tests of rsrun and rsstat share. Each is runnable alone, `tests/tools/NAME.sh`; it prints `ok NAME what` or
-# `FAIL NAME what: why` for each thing it has seen and ends with non-zero if anything failed.
+# What the tests of rsrun and rsstat share. Each is runnable alone, `tests/tools/NAME.sh`. It prints
+# `ok NAME what` or `FAIL NAME what: why` for each thing it has seen and ends with non-zero if
+# anything failed.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 HERE=$ROOT/tests/tools
 NAME=$(basename "$0" .sh)
@@ -44,7 +45,8 @@ export XDG_RUNTIME_DIR
 mkdir -m 700 "$XDG_RUNTIME_DIR"
 LIVE=$XDG_RUNTIME_DIR/rsocket
 
-# serve VAR PREFIX... : an echo server, its process id in VAR, its port in $port; PREFIX comes before the command.
+# serve VAR PREFIX... : an echo server, its process id in VAR, its port in $port; PREFIX comes
+# before the command.
 serve() {
   local var=$1
   shift
@@ -53,8 +55,8 @@ serve() {
   wait_port "$port" "${!var}" || die "the server does not listen"
 }
 
-# converse VAR PREFIX... : a client of $port that has exchanged enough to attach, and stays connected until it is told
-# to go (leave); its process id in VAR.
+# converse VAR PREFIX... : a client of $port that has exchanged enough to attach, and stays
+# connected until it is told to go (leave). Its process id is in VAR.
 converse() {
   local var=$1 fifo=$RUN/stay.$RANDOM$RANDOM said=$RUN/said.$RANDOM$RANDOM
   shift

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Children of a preloaded program that use another C library (musl: all of Alpine): they run, without the library. `$LIB` in the
-# path of the library is what keeps it from them, and keeps nothing from those that use glibc.
+# Children of a preloaded program that use another C library (musl: all of Alpine): they run,
+# without the library. `$LIB` in the path of the library is what keeps it from them, and keeps
+# nothing from those that use glibc.
 . "$(dirname "$0")/common.sh"
 need_cc
 need musl-gcc=musl-tools
@@ -28,7 +29,8 @@ for how in spawn vfork system exec; do
   check "by $how" "exit $?: $said" test "$said" = hello
 done
 
-# What uses glibc goes on where it was, across exec: both names of the library are known to mean the same file.
+# What uses glibc goes on where it was, across exec: both names of the library are known to mean the
+# same file.
 cat >heir.py <<'PY'
 import os, socket, sys
 if len(sys.argv) > 1:  # the next program, which has one end as its standard input and output

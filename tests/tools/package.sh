@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/install and the Debian package: installed in a throw-away root, used there, removed without a trace.
+# scripts/install and the Debian package: installed in a throw-away root, used there, removed
+# without a trace.
 . "$(dirname "$0")/common.sh"
 need curl nginx tshark gcc pkg-config unshare=util-linux man=man-db
 tmpdir dir
@@ -10,7 +11,7 @@ listing() { (cd "$1" && find . -printf '%M %p\n' | sort); }
 
 mkdir stage
 DESTDIR=$dir/stage "$ROOT/scripts/install" --no-build --prefix /opt/rs >said 2>&1
-# What the dynamic linker means by $LIB, without asking the one whom scripts/install asks.
+# What the dynamic linker means by $LIB, without asking the linker that scripts/install asks.
 lib=$(dirname "$(ldd /bin/sh | sed -n 's,.* => /\(usr/\)\?\(lib.*/libc.so.6\) .*,\2,p')")
 check "installs below DESTDIR" "$(cat said)" test -x stage/opt/rs/bin/rsrun -a -f "stage/opt/rs/$lib/rsocket/librspreload.so"
 for f in share/man/man1/rsrun.1.gz share/man/man1/rsstat.1.gz include/rdma/rsocket.h "$lib/pkgconfig/rsocket.pc" \

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The packet tap: what tshark makes of it. An HTTP exchange, a file by sendfile, several processes in one file.
+# The packet tap: what tshark makes of it. An HTTP exchange, a file by sendfile, several processes
+# in one file.
 . "$(dirname "$0")/common.sh"
 need curl tshark nginx /usr/bin/python3=python3
 tmpdir dir
@@ -33,7 +34,8 @@ check "a handshake and two ends" "$said" test "$said" = "S AS AF AF "
 check "only this user may read it" "$(stat -c %a client.pcapng)" test "$(stat -c %a client.pcapng)" = 600
 stop "$server" INT
 
-# A server that uses sendfile, in processes of its own, one file for all of them; a client without the library.
+# A server that uses sendfile, in processes of its own, one file for all of them; a client without
+# the library.
 free_port port
 cat >nginx.conf <<E2
 worker_processes 2; daemon off; pid $dir/nginx.pid; error_log $dir/error.log;

@@ -1,8 +1,14 @@
 // Exchanges with an echo server what is enough to leave TCP, as a stand-in for a setuid program
-//   (mount.nfs, sudo with LDAP): privileged PORT serve echoes one connection privileged PORT prints
-//   "secure 1" if the kernel gave it privileges, then "done" privileged PORT PROGRAM becomes the
-//   other user altogether, then executes PROGRAM PORT With -DRSOCKETS: makes an rsocket that finds
-//   nobody.
+// (mount.nfs, sudo with LDAP).
+//
+//   privileged PORT serve
+//       echoes one connection
+//   privileged PORT
+//       prints "secure 1" if the kernel gave it privileges, then "done"
+//   privileged PORT PROGRAM
+//       becomes the other user altogether, then executes PROGRAM PORT
+//
+// With -DRSOCKETS: makes an rsocket that finds no peer.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <stdio.h>

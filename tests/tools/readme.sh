@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# README.md: its commands print what it says, whatever the numbers, and its table has the figures of docs/bench.json.
+# README.md: its commands print what it says, whatever the numbers, and its table has the figures of
+# docs/bench.json.
 . "$(dirname "$0")/common.sh"
 need redis-server redis-benchmark=redis-tools /usr/bin/python3=python3
 tmpdir dir

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# rsstat: what it shows of connections that live, die and stay on TCP; and that nothing breaks where no file can be.
+# rsstat: what it shows of connections that live, die and stay on TCP; and that nothing breaks where
+# no file can be.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3 unshare=util-linux setpriv=util-linux
 tmpdir dir
@@ -21,7 +22,8 @@ check "in JSON as well" "$json" test "$(field 'j[0]["connections"][0]["other_end
 check "bytes, all of them" "$json" test "$(field 'j[0]["connections"][0]["sent"]["bytes"] + j[0]["connections"][0]["sent_tcp"]["bytes"]' <<<"$json")" = 900000
 check "mostly over shared memory" "$json" test "$(field 'j[0]["connections"][0]["received"]["bytes"] > 800000' <<<"$json")" = True
 check "the attach is counted" "$json" test "$(field 'j[0]["counters"]["attached.shm"]' <<<"$json")" = 1
-# At one of the ends: where both run on one core, the one that rings may find its answer whenever it looks.
+# At one of the ends: where both run on one core, the one that rings may find its answer whenever it
+# looks.
 both=$("$RSSTAT" --json)
 check "sleeps or spins" "$both" test \
   "$(field 'sum(c[k] for p in j for c in p["connections"] for k in ("sleeps", "spins_paid", "spins_failed")) > 0' <<<"$both")" = True
@@ -47,7 +49,7 @@ check "and the sum" "$said" grep -Eq '^on TCP: 1 × policy_tcp: ' <<<"$said"
 leave "$client"
 stop "$server"
 
-# Nobody takes the offer up, or makes one: it is not known yet that the connection stays on TCP.
+# No process takes the offer up, or makes one: it is not known yet that the connection stays on TCP.
 serve server
 converse client "${P[@]}"
 said=$("$RSSTAT" -e)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A privileged program (setuid, setgid, file capabilities) under /etc/ld.so.preload goes by no variable of its caller's, writes no file,
-# and attaches nothing; nor does a program that it starts as the other user. /etc is a copy, in a mount namespace of the test's own.
+# A privileged program (setuid, setgid, file capabilities) under /etc/ld.so.preload goes by no
+# variable of its caller's, writes no file, and attaches nothing. Nor does a program that it starts
+# as the other user. /etc is a copy, in a mount namespace of the test's own.
 . "$(dirname "$0")/common.sh"
 need_cc
 need setpriv=util-linux unshare=util-linux setcap=libcap2-bin
@@ -21,8 +22,9 @@ for p in plain rsockets; do
 done
 user=4711
 
-# as_user NAME PROGRAM [ARG] : the user runs it, who says by variables that files are to be written; what it says is in out, and
-# what it leaves in the directory for/NAME. Everybody may write there, so that nothing but the library's refusal keeps files away.
+# as_user NAME PROGRAM [ARG] : the user runs it, and says by variables that files are to be written.
+# What it says is in out, and what it leaves in the directory for/NAME. Every user may write there,
+# so that nothing but the library's refusal keeps files away.
 as_user() {
   local name=$1
   shift
@@ -57,7 +59,7 @@ for how in setuid setgid; do
   check "$how, then another program: it ran" "exit $rc: $(cat out)" test "$rc $(tr '\n' ' ' <out)" = "0 secure 1 secure 0 done "
   check "$how, then another program: no file" "$(left $how.child)" test -z "$(left $how.child)"
 done
-# rsockets: nobody is there to talk to, but the log and the statistics would have been begun.
+# rsockets: no peer is there to talk to, but the log and the statistics would have been begun.
 as_user rsockets.control rsockets
 check "rsockets without privileges: the program ran" "exit $rc: $(cat out)" test "$rc $(tr '\n' ' ' <out)" = "0 secure 0 done "
 check "rsockets without privileges: a log and statistics" "$(left rsockets.control)" has "$(left rsockets.control)" "log pcap stats "

@@ -1,19 +1,20 @@
 """An echo server, and a client that checks what comes back.
 
-    talk.py serve PORT                          serves, each connection in a thread, until it is killed
-    talk.py talk PORT ROUNDS SIZE [FIFO]        exchanges; says `ready`; waits for a line from FIFO, exchanges once more
+    talk.py serve PORT                     serves, each connection in a thread, until it is killed
+    talk.py talk PORT ROUNDS SIZE [FIFO]   exchanges; says `ready`; waits for a line from FIFO,
+                                           exchanges once more
 """
 import os
 import socket
 import sys
 import threading
 
-# TALK_AT=ADDRESS: where it serves, or whom it talks to.
+# TALK_AT=ADDRESS: where it serves, or the address that it talks to.
 AT = os.environ.get("TALK_AT", "127.0.0.1")
 
 
 def change_user():
-    """TALK_AS=UID: as whom the process goes on that has made the connection."""
+    """TALK_AS=UID: the user as which the process goes on that has made the connection."""
     if "TALK_AS" in os.environ:
         os.seteuid(int(os.environ["TALK_AS"]))
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What another user of the same host can do to a connection: read nothing of it, and neither attach to it nor take its place.
+# What another user of the same host can do to a connection: read nothing of it, and neither attach
+# to it nor take its place.
 . "$(dirname "$0")/common.sh"
 need /usr/bin/python3=python3 setpriv=util-linux
 if [ "$(id -u)" != 0 ]; then
@@ -8,7 +9,8 @@ if [ "$(id -u)" != 0 ]; then
 fi
 tmpdir dir
 cd "$dir" || exit 1
-# The library and the tools where everybody may read them, the files where processes of any user put them by themselves.
+# The library and the tools where every user may read them, the files where processes of any user
+# put them by themselves.
 mkdir lib && cp "$LIB" "$RSRUN" "$RSSTAT" lib/ && cp "$HERE/talk.py" lib/ && cp "$ROOT/tests/hostile/knock.py" lib/ && chmod -R a+rX lib
 unset XDG_RUNTIME_DIR
 TALK=("$PYTHON" "$dir/lib/talk.py")
@@ -34,7 +36,7 @@ check "cannot remove it" "$(ls $mine)" test -e "$mine/$client.live"
 check "cannot open its shared memory" "" test -z "$("${mallory[@]}" sh -c "ls /proc/$client/fd /proc/$client/map_files 2>/dev/null")"
 leave "$client"
 
-# Somebody else's directory in our place: no file, and the program runs.
+# Another user's directory in our place: no file, and the program runs.
 rm -rf $mine && "${mallory[@]}" mkdir -m 777 $mine
 converse client "${alice[@]}" lib/rsrun -S "$dir/stats.planted"
 check "a planted directory is not used" "$(ls -la $mine)" test -z "$(ls $mine)"
@@ -44,8 +46,8 @@ check "and the connection attaches" "$(cat stats.planted)" grep -Eq '^attached.s
 "${mallory[@]}" rm -rf $mine
 rm -rf $mine
 
-# attacked FILE WHAT PREFIX... : clients of $port, six of them at least, and until the attacker that reports into FILE has
-# been quick enough to knock at one; $rounds says how many.
+# attacked FILE WHAT PREFIX... : clients of $port, six of them at least, and until the attacker that
+# reports into FILE has been quick enough to knock at one. $rounds says how many.
 attacked() {
   local file=$1 what=$2
   shift 2
@@ -57,7 +59,8 @@ attacked() {
   done
 }
 
-# Another user knocks at every offer, faster than the one that is meant, and says the right things; or takes the names of offers to come.
+# Another user knocks at every offer, faster than the peer that is meant, and says the right things.
+# Or it takes the names of offers to come.
 knocked() { awk '$1 == "attach.strangers" { s += $2 } END { print s + 0 }' stats.knocked; }
 for transport in shm,tcp shm; do
   stop "$server"
@@ -86,7 +89,8 @@ stop "$attacker" INT
 check "and nobody told the squatter anything" "$(cat squat)" grep -Eq 'told 0$' squat
 stop "$server"
 
-# Where neither end may ask the kernel who has the other one, anybody may come and try to prove that it is he; the same user too.
+# Where neither end may ask the kernel which process has the other one, any process may come and try
+# to prove that it has. So may one of the same user.
 cp "$ROOT/tests/programs/squatter.py" lib/ && chmod a+r lib/squatter.py
 CONFINED=("$PYTHON" "$dir/lib/squatter.py" confined env RSOCKET_SECCOMP=trust)
 refuted() { awk '$1 == "on_tcp.no_evidence" || $1 == "on_tcp.no_offer" || $1 == "on_tcp.offer_lapsed" { s += $2 } END { print s + 0 }' stats.proved; }
@@ -120,7 +124,8 @@ check "confined, when they have gone: every byte arrives" "$(cat out)" grep -q d
 check "confined, when they have gone: it attaches" "$(grep -v ' 0$' stats.after)" test "$(shm stats.after)" -gt 500000
 stop "$server"
 
-# A server that changes its user between accept and the first bytes: to the other end it is a stranger until it proves that it is not.
+# A server that changes its user between accept and the first bytes. To the other end it is a
+# stranger until it proves that it is not.
 serve server env TALK_AS=4711 lib/rsrun
 limit 60 lib/rsrun -S "$dir/stats.other" "${TALK[@]}" talk "$port" 600 3000 >out 2>&1
 check "another user by now: every byte arrives" "$(cat out)" grep -q done out
@@ -132,7 +137,7 @@ check "another user by now, proved at: every byte arrives" "$(cat out)" grep -q 
 stop "$attacker" INT
 check "another user by now, proved at: no welcome for a stranger" "$(cat proved)" grep -Eq ' welcomes 0$' proved
 stop "$server"
-# Nobody else is heard for long by ends that need no proof.
+# Ends that need no proof hear no other process for long.
 serve server "${alice[@]}" lib/rsrun
 start attacker "${mallory[@]}" "$PYTHON" lib/knock.py prove "$port" >proved 2>&1
 until_true 20 grep -q watching proved

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Datagrams: over soft-RoCE by queue pairs, over soft-iWARP, which has no datagrams, by UDP. Upstream's udpong with our
-# library at both ends, the cases of tests/rsocket/datagrams.c, and frames that make no sense.
+# Datagrams: over soft-RoCE by queue pairs, over soft-iWARP, which has no datagrams, by UDP.
+# Upstream's udpong with our library at both ends, the cases of tests/rsocket/datagrams.c, and
+# frames that make no sense.
 . "$(dirname "$0")/guest.sh"
 OURS=$TARGET/release/librsocket.so
 [ -f "$OURS" ] || die "no library at $OURS"
@@ -15,7 +16,8 @@ port=7800
 counted() { stat_sum "$1" "$tmp/stats"; }
 fresh() { rm -rf "$tmp/stats" && mkdir "$tmp/stats"; }
 
-# right_way DEVICE PACKETS NAME : the datagrams went where they should; PACKETS is what the device had counted before.
+# right_way DEVICE PACKETS NAME : the datagrams went where they should; PACKETS is what the device
+# had counted before.
 right_way() {
   local dev=$1 before=$2 name=$3 grown rdma udp
   grown=$(($(packets "$dev") - before))
@@ -28,8 +30,9 @@ right_way() {
   else fail "$name" "$rdma datagrams by RDMA, $udp by UDP"; fi
 }
 
-# pong DEVICE COUNT SIZE ADDRESS OPTION... : a server and a client with the same options, each with our library. The two meet by
-# UDP, and their threads that look up the path may get a processor only when most is said: such a run is made again, twice.
+# pong DEVICE COUNT SIZE ADDRESS OPTION... : a server and a client with the same options, each with
+# our library. The two meet by UDP. Their threads that look up the path may get a processor only
+# when most is said: such a run is made again, twice.
 pong() {
   local dev=$1 addr=$4 name before tries
   name="udpong $dev $addr -S $3 ${*:5}"
@@ -55,8 +58,8 @@ udpong_pair() {
   grep -q '^custom .*[0-9]s ' "$tmp/client" || { fail "$name" "no result: $(tail -3 "$tmp/client")"; return 1; }
 }
 
-# udpong sends again what is not echoed within a millisecond, and never stops answering answers that come late: where
-# everything is slow, a few echoes are many datagrams, and many echoes too many.
+# udpong sends again what is not echoed within a millisecond, and never stops answering answers that
+# come late. Where everything is slow, a few echoes are many datagrams, and many echoes too many.
 sizes=(16 1000)
 [ "$QUICK" = 1 ] && sizes=(1000)
 for dev in "${DEVICES[@]}"; do
@@ -70,7 +73,8 @@ for dev in "${DEVICES[@]}"; do
 done
 check "nothing left" "see above" none_left 10
 
-# The cases, between two processes and within one. Datagrams that are longer than a packet, and the plain ones, go by UDP.
+# The cases, between two processes and within one. Datagrams that are longer than a packet, and the
+# plain ones, go by UDP.
 for dev in "${DEVICES[@]}"; do
   for family in -4 -6; do
     addr=$(address "$dev") arg=()
@@ -96,7 +100,7 @@ for dev in "${DEVICES[@]}"; do
 done
 check "nothing left of the cases" "see above" none_left 10
 
-# Frames straight to the queue pair, by somebody who is no rsocket.
+# Frames straight to the queue pair, by a sender that is no rsocket.
 fresh
 addr=$(address rxe0)
 RSOCKET_STATS=$tmp/stats/%p LD_PRELOAD='' limit 100 "$STRANGE" "$addr" "$OURS" >"$tmp/out" 2>&1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The RDMA device by itself (rsocket-core/tests/rdma_*.rs): the device contract, connecting, forking, leaks, on soft-RoCE and on
-# soft-iWARP. Builds the tests, then runs them in the virtual machine.
+# The RDMA device by itself (rsocket-core/tests/rdma_*.rs): the device contract, connecting,
+# forking, leaks, on soft-RoCE and on soft-iWARP. Builds the tests, then runs them in the virtual
+# machine.
 #
 #   tests/vm/device.sh [NAME]     all tests, or those whose names contain NAME
 if [ ! -e /run/vm/job ]; then

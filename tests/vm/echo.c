@@ -1,14 +1,21 @@
 // A blocking echo server and its client, with no call that upstream's preload library does not
 // know.
 //
-//   echo server ADDRESS PORT CONNECTIONS serves so many, one after the other, then ends echo
-//   forking ADDRESS PORT CONNECTIONS the same, each in a child of its own echo client ADDRESS PORT
-//   BYTES sends that much in pieces of many sizes, compares what comes back,
-//                                           says that it sends no more, and waits for the end
-//   echo crowd ADDRESS PORT 0 serves many at a time, whatever becomes of one, until it is stopped
-//   echo mute ADDRESS PORT 0 the same, but reads nothing echo steady ADDRESS PORT SECONDS sends a
-//   little now and then, and compares With FIRST set in the environment `forking` speaks first, and
-//   `client` listens first.
+//   echo server ADDRESS PORT CONNECTIONS
+//       serves so many, one after the other, then ends
+//   echo forking ADDRESS PORT CONNECTIONS
+//       the same, each in a child of its own
+//   echo client ADDRESS PORT BYTES
+//       sends that much in pieces of many sizes, compares what comes back, says that it sends no
+//       more, and waits for the end
+//   echo crowd ADDRESS PORT 0
+//       serves many at a time, whatever becomes of one, until it is stopped
+//   echo mute ADDRESS PORT 0
+//       the same, but reads nothing
+//   echo steady ADDRESS PORT SECONDS
+//       sends a little now and then, and compares
+//
+// With FIRST set in the environment `forking` speaks first, and `client` listens first.
 //
 // With -DRSOCKETS, of the functions of <rdma/rsocket.h> instead.
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-"""A forking echo server: `ADDRESS PORT CONNECTIONS`. Each connection is a child's; the parent closes its copy."""
+"""A forking echo server: `ADDRESS PORT CONNECTIONS`. Each connection is a child's; the parent
+closes its copy."""
 import socketserver
 import sys
 

@@ -1,12 +1,14 @@
 """Programs for the suite `forkmode`, each called as NAME ADDRESS PORT COUNT.
 
-polling: an echo server of one process that waits in poll before it reads, and whose sockets never block.
+polling: an echo server of one process that waits in poll before it reads, and whose sockets never
+    block.
 zeros: a server whose first bytes are four zeros, as upstream's greeting is.
 zeros-reader: its client, which must get all of them, and nothing else.
-silent: a client that says nothing until there is the file that its last argument names; then it asks. COUNT says whether it is
-    to get upstream's greeting; it must get no other byte.
-turns: a server that forks with the connection open: parent and child write to it in turns, and go on when the other has
-    written. turns-reader: its client.
+silent: a client that says nothing until there is the file that its last argument names; then it
+    asks. COUNT says whether it is to get upstream's greeting; it must get no other byte.
+turns: a server that forks with the connection open. Parent and child write to it in turns, and go
+    on when the other has written.
+turns-reader: its client.
 """
 import os
 import select

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Upstream's fork mode (RDMAV_FORK_SAFE=1 at both ends), with Debian's own librspreload at one end and ours at the other, in
-# both directions: a server that makes a child for each connection, and one that does not. And who must not be touched
-# by it: programs without any library.
+# Upstream's fork mode (RDMAV_FORK_SAFE=1 at both ends), with Debian's own librspreload at one end
+# and ours at the other, in both directions. One server makes a child for each connection, another
+# does not. And the programs that it must not touch: those without any library.
 . "$(dirname "$0")/guest.sh"
 helper ECHO echo
 THEIRS=$(dpkg -L librdmacm1 | grep '/rsocket/librspreload.so$')
@@ -10,13 +10,14 @@ tmpdir tmp
 port=7850 dev=rxe0 addr=$(address rxe0)
 bytes=400000
 [ "$QUICK" = 1 ] && bytes=100000
-# Upstream listens on the wildcard address, which fails as a whole where soft-iWARP shares TCP's ports.
+# Upstream listens on the wildcard address, which fails as a whole where soft-iWARP shares TCP's
+# ports.
 rdma link delete siw0
 siw() { ip -o link show | sed -n 's/^[0-9]*: \(w0\|eth1\)[@:].*/\1/p'; }
 trap 'rdma link add siw0 type siw netdev "$(siw)"; on_exit' EXIT
 
-# side WHO : what stands before a program. `named` is ours, which is told who speaks fork mode; `ours` is not told, and
-# `other` is told of others.
+# side WHO : what stands before a program. `named` is ours, which is told which peers speak fork
+# mode; `ours` is not told, and `other` is told of others.
 side() {
   local ours="env LD_PRELOAD=$LIB RDMAV_FORK_SAFE=1 RSOCKET_TRANSPORT=rdma,tcp RSOCKET_STATS=$tmp/stats/%p RSOCKET_LOG=warn"
   case $1 in
@@ -37,9 +38,10 @@ up() {
   done
 }
 
-# meet NAME WAY COUNT BYTES SIDES -- SERVER... -- CLIENT... : COUNT clients, the first alone, the others at the same time. WAY
-# is how the bytes must have gone, BYTES how many each side of ours must have sent and received for each, SIDES how many
-# sides are ours. `server` and `client` before a command say whose library it has.
+# meet NAME WAY COUNT BYTES SIDES -- SERVER... -- CLIENT... : COUNT clients, the first alone, the
+# others at the same time. WAY is how the bytes must have gone. BYTES is how many each side of ours
+# must have sent and received for each, SIDES how many sides are ours. `server` and `client` before
+# a command say whose library it has.
 meet() {
   local name=$1 way=$2 count=$3 bytes=$4 sides=$5 server pid rc=0 before after i serve=() ask=() clients=()
   shift 6
@@ -106,7 +108,8 @@ full echo_between other plain forking tcp
 echo_between plain ours forking tcp
 full echo_between plain other forking tcp
 
-# Who speaks first: upstream's server cannot wait for the client in poll, nor greet a client that listens first.
+# Which end speaks first: upstream's server cannot wait for the client in poll, nor greet a client
+# that listens first.
 port=$((port + 1))
 for who in named ours; do
   [ $who = named ] || [ "$QUICK" != 1 ] || continue
@@ -136,7 +139,8 @@ python_between "gap_7_3_four_zeros_of_an_ordinary_server" tcp 3 plain zeros name
 full python_between "gap_7_1_parent_and_child_in_turns: TCP" tcp 3 plain turns plain turns-reader
 by_rdma() { echo "env LD_PRELOAD=$LIB RSOCKET_TRANSPORT=rdma RSOCKET_STATS=$tmp/stats/%p"; }
 
-# Sockets that are made with flags: Python's all are. (Its children end without saying what they moved; the parent's bridges do.)
+# Sockets that are made with flags: Python's all are. (Its children end without saying what they
+# moved; the parent's bridges do.)
 port=$((port + 1))
 name="gap_7_6_made_with_flags: forking.py serves, upstream asks"
 # shellcheck disable=SC2046
@@ -144,8 +148,8 @@ meet "$name" first 3 0 1 -- $(side named) "$PYTHON" "$ROOT/tests/vm/forking.py" 
   $(side upstream) "$ECHO" client "$addr" $port $bytes
 [ "$(counted attached.rdma)" = 3 ] || fail "$name" "$(counted attached.rdma) of 3 came by RDMA"
 
-# silent NAME POLICY GREETED OTHERS : a client without any library that says nothing for long, and whether it gets upstream's
-# four bytes; meanwhile OTHERS of its host ask.
+# silent NAME POLICY GREETED OTHERS : a client without any library that says nothing for long, and
+# whether it gets upstream's four bytes. Meanwhile OTHERS of its host ask.
 silent() {
   local name="$1: $2, $4" server client rc=0 n others=0
   port=$((port + 1))

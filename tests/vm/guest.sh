@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# What the tests in the virtual machine share (scripts/vm starts it). Source it at the head of a suite.
+# What the tests in the virtual machine share (scripts/vm starts it). Source it at the head of a
+# suite.
 #
-# A suite prints `ok NAME` or `FAIL NAME: why` for each thing that it saw, can be run alone by
-# `scripts/vm tests/vm/SUITE.sh`, and ends with `finish`. It proves that bytes went over RDMA by `packets`
+# A suite prints `ok NAME` or `FAIL NAME: why` for each thing that it saw, and ends with `finish`.
+# `scripts/vm tests/vm/SUITE.sh` runs it alone. It proves that bytes went over RDMA by `packets`
 # having grown, and that nothing is left behind by `qps` and `mrs`.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
 [ -e /run/vm/job ] || die "this runs in the virtual machine: scripts/vm $0"
@@ -22,16 +23,18 @@ check() {
   if "$@"; then ok "$n"; else fail "$n" "$why"; fi
 }
 finish() { exit $BAD; }
-# A guest runs a few hundred programs a second at most: bounds are in seconds by the clock, and generous. RSOCKET_SLOW=N makes them N
-# times as long, for a machine that others use.
+# A guest runs a few hundred programs a second at most: bounds are in seconds by the clock, and
+# generous. RSOCKET_SLOW=N makes them N times as long, for a machine that others use.
 SLOW=${RSOCKET_SLOW:-1}
 limit() { timeout -k 5 $(($1 * SLOW)) "${@:2}"; }
 
-# Device names are rxe0 and siw0; both are there with one guest and with two. RSOCKET_DEVICES names those that the suites go through.
+# Device names are rxe0 and siw0; both are there with one guest and with two. RSOCKET_DEVICES names
+# those that the suites go through.
 # shellcheck disable=SC2034
 read -ra DEVICES <<<"${RSOCKET_DEVICES:-rxe0 siw0}"
 
-# address DEVICE [HOST] : its IPv4 address; with two guests, that of the given one (default: this one).
+# address DEVICE [HOST] : its IPv4 address; with two guests, that of the given one (default: this
+# one).
 address() {
   local h=${2:-${VM_HOST:-}}
   case $1${h:+2} in
@@ -52,8 +55,9 @@ address6() {
   esac
 }
 
-# packets DEVICE : a number that grows with what goes through the device. For rxe0, packets sent; siw0 has no
-# counter of its own: how many times it took data from its TCP connections (a probe that scripts/vm-init sets).
+# packets DEVICE : a number that grows with what goes through the device. For rxe0, packets sent.
+# siw0 has no counter of its own: how many times it took data from its TCP connections (a probe that
+# scripts/vm-init sets).
 packets() {
   case $1 in
     siw*) awk '$1 == "siw_received" { print $2 }' /sys/kernel/tracing/kprobe_profile ;;
@@ -61,14 +65,16 @@ packets() {
   esac
 }
 
-# qps, mrs, cm_ids [DEVICE] : how many user space queue pairs, memory regions, connection identifiers live.
+# qps, mrs, cm_ids [DEVICE] : how many user space queue pairs, memory regions, connection
+# identifiers live.
 qps() { rdma_count qp "${1:-}"; }
 mrs() { rdma_count mr "${1:-}"; }
 cm_ids() { rdma_count cm_id "${1:-}"; }
 # The kernel's own objects have no process.
 rdma_count() { rdma resource show "$1" | grep ' pid ' | grep -Ec "^(link|dev) ${2:-}"; }
 
-# none_left [SECONDS] : waits until no queue pair and no memory region lives; false, and what there is, if not.
+# none_left [SECONDS] : waits until no queue pair and no memory region lives; false, and what there
+# is, if not.
 none_left() {
   local end=$((SECONDS + ${1:-5}))
   while [ $SECONDS -le $end ]; do
@@ -80,7 +86,8 @@ none_left() {
   return 1
 }
 
-# helper VAR NAME : a program of these tests' own, which SUITE.prepare makes before the machine starts.
+# helper VAR NAME : a program of these tests' own, which SUITE.prepare makes before the machine
+# starts.
 helper() {
   local made=$TARGET/vm/$2
   [ -x "$made" ] || die "no program $made: tests/vm/run makes it"

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# rsockets against upstream's library, over both devices: upstream's programs with its own library and with ours in its
-# place (librsocket.so preloaded), in all pairings. All compare what arrives. The last lines are a table of everything.
+# rsockets against upstream's library, over both devices: upstream's programs with its own library
+# and with ours in its place (librsocket.so preloaded), in all pairings. All compare what arrives.
+# The last lines are a table of everything.
 #
-#   INTEROP=all tests/vm/run one interop     the whole table, a quarter of an hour; without INTEROP, a choice of rows
+#   INTEROP=all tests/vm/run one interop     the whole table, a quarter of an hour; without INTEROP,
+#                                            a choice of rows
 #
-# -T a is in the whole table only: upstream's client ends with POLLHUP (16) when it polls for its last bytes after the server
-# has gone, which a busy emulated processor lets happen now and then.
+# -T a is in the whole table only: upstream's client ends with POLLHUP (16) when it polls for its
+# last bytes after the server has gone. A busy emulated processor lets that happen now and then.
 #
-# INTEROP_REFERENCE=1 adds upstream against itself: what fails there is no business of ours (of rstream and riostream: -T a
-# with messages above 64 bytes; forking, which upstream's library cannot).
+# INTEROP_REFERENCE=1 adds upstream against itself. What fails there is no business of ours. (That
+# is, of rstream and riostream, -T a with messages above 64 bytes; and forking, which upstream's
+# library cannot.)
 . "$(dirname "$0")/guest.sh"
 OURS=$TARGET/release/librsocket.so
 [ -f "$OURS" ] || die "no library at $OURS"
@@ -24,7 +27,8 @@ rows=()
 # How each side is run.
 side() { if [ "$1" = ours ]; then echo "env LD_PRELOAD=$OURS RSOCKET_STATS=$tmp/stats.%p"; else echo env; fi; }
 
-# PROGRAM_args server|client ARG... : makes ARGS, for $addr and $port. Both sides need the same arguments.
+# PROGRAM_args server|client ARG... : makes ARGS, for $addr and $port. Both sides need the same
+# arguments.
 rstream_args() {
   local role=$1 family=(-f ip)
   shift
@@ -131,7 +135,8 @@ table() {
   printf '(server<client)\n\n'
 }
 
-# streams PROGRAM SIZES MODE... : rows of rstream or riostream; in mode a as far as upstream itself gets.
+# streams PROGRAM SIZES MODE... : rows of rstream or riostream; in mode a as far as upstream itself
+# gets.
 streams() {
   local program=$1 sizes=$2 mode size count
   shift 2
@@ -194,8 +199,9 @@ for dev in "${DEVICES[@]}"; do
   check "$dev: one that polls gives the CPU away ($(stat_sum cpu.yields "$tmp/all") times)" "see above" \
     [ "$(stat_sum cpu.yields "$tmp/all")" -ge 100 ]
 done
-# And one that blocks does so before it sleeps, which often is enough: the peer answers meanwhile. (How often depends on the scheduler,
-# which shares the CPU out among sessions before it does among threads: 18 to 390 of 400 were seen; who spins and does not give way has none.)
+# And one that blocks does so before it sleeps, which often is enough: the peer answers meanwhile.
+# (How often depends on the scheduler, which shares the CPU out among sessions before it does among
+# threads. 18 to 390 of 400 were seen; a thread that spins and does not give way has none.)
 for dev in "${DEVICES[@]}"; do
   cell "$dev" ours ours "rstream -T b, giving way" rstream -S 64 -C 1 -I 200 -T b
   collect

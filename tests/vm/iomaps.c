@@ -1,9 +1,10 @@
 // Direct placement for interop.sh: linked with upstream's library, and run with it or with ours in
 // its place.
 //
-//   iomaps server|client ADDRESS PORT rounds N one mapping after the other, on a connection with a
-//   short queue iomaps server|client ADDRESS PORT several N several at a time: writes at offsets
-//   within them, unmapping, mapping anew
+//   iomaps server|client ADDRESS PORT rounds N
+//       one mapping after the other, on a connection with a short queue
+//   iomaps server|client ADDRESS PORT several N
+//       several at a time: writes at offsets within them, unmapping, mapping anew
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -88,7 +89,8 @@ static void map(int i) {
 }
 
 static void several(int rounds) {
-    // Who unmaps with upstream's library does not tell its peer, who must then not write there.
+    // An end that unmaps with upstream's library does not tell its peer, which must then not write
+    // there.
     char ours = getenv("LD_PRELOAD") ? 'o' : 'u', theirs = 0;
     say(ours);
     CHECK(rrecv(fd, &theirs, 1, MSG_WAITALL) == 1);

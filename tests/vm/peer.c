@@ -1,7 +1,9 @@
 // A peer that does one thing wrong, and says how the other end took it.
 //
-//   peer ADDRESS PORT MISDEED exits 0 if it was refused or thrown out as it had to be, else 1; says
-//   which peer list all misdeeds that can be named
+//   peer ADDRESS PORT MISDEED
+//       exits 0 if it was refused or thrown out as it had to be, else 1; says which
+//   peer list
+//       all misdeeds that can be named
 //
 // Plain librdmacm and libibverbs: none of the code under test.
 #include <arpa/inet.h>
@@ -71,7 +73,7 @@ static void reap(void) {
 }
 
 // Hears for so many milliseconds whether it was thrown out: by a failed request, or by the
-// connection manager. (Soft-RoCE takes the seven retries that everybody asks for as endless: there
+// connection manager. (Soft-RoCE takes the seven retries that every peer asks for as endless: there
 // no request ever fails.)
 static void listen_up(int milliseconds) {
     struct pollfd events = {.fd = id->channel->fd, .events = POLLIN};

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Peers that break the protocol, one rule each (peer.c), against a server under our preload library and one on our
-# librsocket. Each must be refused or thrown out, an honest peer that comes at the same time must be served, one that was there
-# all the time must notice nothing, and nothing may be left behind.
+# Peers that break the protocol, one rule each (peer.c), against a server under our preload library
+# and one on our librsocket. Each must be refused or thrown out. An honest peer that comes at the
+# same time must be served, and one that was there all the time must notice nothing. Nothing may be
+# left behind.
 . "$(dirname "$0")/guest.sh"
 helper ECHO echo
 helper RECHO echo-rsockets

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Direct placement between two of ours, over both devices: the cases of tests/rsocket/placing.c and gaps_placing.c.
+# Direct placement between two of ours, over both devices: the cases of tests/rsocket/placing.c and
+# gaps_placing.c.
 . "$(dirname "$0")/guest.sh"
 helper PLACING placing
 helper GAPS gaps_placing

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The same blocking program under Debian's own librspreload at one end and under ours at the other, over RDMA, in both
-# directions and over both devices.
+# The same blocking program under Debian's own librspreload at one end and under ours at the other.
+# It runs over RDMA, in both directions and over both devices.
 . "$(dirname "$0")/guest.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 helper ECHO echo

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unmodified programs with RSOCKET_TRANSPORT=rdma at both ends, over both devices. Each must have had all its bytes
-# carried by RDMA, and none by TCP, and leave nothing behind.
+# Unmodified programs with RSOCKET_TRANSPORT=rdma at both ends, over both devices. Each must have
+# had all its bytes carried by RDMA, and none by TCP, and leave nothing behind.
 . "$(dirname "$0")/guest.sh"
 helper ECHO echo
 tmpdir tmp
@@ -14,7 +14,8 @@ begin() {
   rm -rf "$tmp/stats" && mkdir "$tmp/stats"
   before=$(packets "$dev")
 }
-# verdict STATUS WHY BYTES : of what began, when all of its programs have ended. At least so many bytes must have been carried.
+# verdict STATUS WHY BYTES : of what began, when all of its programs have ended. At least so many
+# bytes must have been carried.
 verdict() {
   local rdma tcp after
   after=$(packets "$dev")
@@ -34,7 +35,8 @@ up() {
   return 1
 }
 
-# Rows of the table of programs (tests/programs/rows.sh): bytes compared, and by each row's counters all over RDMA.
+# Rows of the table of programs (tests/programs/rows.sh): bytes compared, and by each row's counters
+# all over RDMA.
 rows() {
   local rows='^(http-big|redis-cli|redis-c1|redis-P16|redis-c50|iperf3|iperf3-R|iperf3-P4)$' big=$((64 << 20)) seconds=2 before after
   [ "$1" = rxe0 ] || rows='^(http-big|redis-c1|iperf3)$' big=$((32 << 20))

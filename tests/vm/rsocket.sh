@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# The calls of rsocket(7) over both devices: the C cases of tests/rsocket, which run over shared memory elsewhere. Two
-# processes of one guest, or one that is connected to itself; time is that of a slow machine.
+# The calls of rsocket(7) over both devices: the C cases of tests/rsocket, which run over shared
+# memory elsewhere. Two processes of one guest, or one that is connected to itself; time is that of
+# a slow machine.
 . "$(dirname "$0")/guest.sh"
 tmpdir tmp
 export RS_SLOW=${RS_SLOW:-30} RSOCKET_TRANSPORT=rdma
 
-# topic DEVICE NAME [-6] : all cases of one file, one line for each; packets prove that they went over the device.
+# topic DEVICE NAME [-6] : all cases of one file, one line for each; packets prove that they went
+# over the device.
 topic() {
   local dev=$1 t=$2 as="$1 $2" program before after name
   shift 2

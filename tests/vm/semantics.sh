@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# The semantics suite with RSOCKET_TRANSPORT=rdma at both ends: what a program sees over a device is what TCP shows.
-# `RSOCKET_SEMANTICS=all tests/vm/run one semantics` runs every case on both devices; `RSOCKET_SEMANTICS='TOPIC...'` those.
+# The semantics suite with RSOCKET_TRANSPORT=rdma at both ends: what a program sees over a device is
+# what TCP shows. `RSOCKET_SEMANTICS=all tests/vm/run one semantics` runs every case on both
+# devices; `RSOCKET_SEMANTICS='TOPIC...'` those.
 . "$(dirname "$0")/guest.sh"
 tmpdir tmp
 
-# cases DEVICE TOPIC... : the runner's own lines, with the device's name; packets prove that they went over it.
+# cases DEVICE TOPIC... : the runner's own lines, with the device's name; packets prove that they
+# went over it.
 cases() {
   local dev=$1 before after
   shift
@@ -17,7 +19,8 @@ cases() {
   check "$dev: it all went over the device ($((after - before)) packets)" "it did not" [ "$after" -gt "$before" ]
 }
 
-# How a stream ends, and who is told of it, is what differs most from one device to another.
+# How a stream ends, and which caller is told of it, is what differs most from one device to
+# another.
 # (The rest takes too long for every run.)
 declare -A SOME=([rxe0]="ending returning outliving waiting flags timing.sndtimeo timing.write_eintr echo.both_write_first crowds.close_leaves_a_reader rest" [siw0]="ending returning.sleepers returning.dprintf_peer_is_busy returning.inherited_peer_calls__exit rest gaps_ready.g4_08_flags crowds.close_and_cancel")
 [ "$QUICK" = 1 ] && SOME=([rxe0]="ending rest.by_a_child rest.closed" [siw0]="echo.server_speaks_first ending.half_close_by_client ending.half_close_by_server")

@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
   CHECK(getsockname(fd, (struct sockaddr *)&a, &len) == 0);
   open_pair(&a);
 
-  // Its queue pair is told to whoever sends a packet of the exchange: `wire-protocol` 9.3.
+  // Its queue pair is told to the process that sends a packet of the exchange: `wire-protocol` 9.3.
   int udp = socket(AF_INET, SOCK_DGRAM, 0);
   struct sockaddr_in mine = {.sin_family = AF_INET, .sin_addr = a.sin_addr};
   CHECK(bind(udp, (struct sockaddr *)&mine, sizeof mine) == 0);
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
     // Right, but with another key: the device's own business.
     frame[0] = 4, frame[1] = 8;
     send_frame(qpn, 0x7654321, frame, 100);
-    // From nobody's port, and honest ones.
+    // Honest ones.
     for (int i = 0; i < 40; i++) {
       frame[0] = 4, frame[1] = 8;
       memcpy(frame + 2, &mine.sin_port, 2), memcpy(frame + 4, &mine.sin_addr, 4);

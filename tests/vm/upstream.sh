@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# The ground the other suites stand on: upstream's rstream with upstream's own library, over both devices.
-# If this fails the devices, or Debian's packages, do not work here, whatever the other suites say.
+# The ground the other suites stand on: upstream's rstream with upstream's own library, over both
+# devices. If this fails the devices, or Debian's packages, do not work here, whatever the other
+# suites say.
 . "$(dirname "$0")/guest.sh"
 tmpdir tmp
 
-# stream DEVICE MODE SIZE : MODE is rstream's -T: b blocking, n non-blocking. Both sides need the same options.
+# stream DEVICE MODE SIZE : MODE is rstream's -T: b blocking, n non-blocking. Both sides need the
+# same options.
 stream() {
   local dev=$1 mode=$2 size=$3 name="rstream $1 -T $2 -S $3" addr before after server rc
   local args=(-p 7471 -S "$size" -C 20 -I 5 -T "$mode")

@@ -103,8 +103,8 @@ pub(crate) fn has_directory() -> bool {
     place::is_there() && policy::shm_allowed() && !trial::directory_kills()
 }
 
-/// Whether the other end may be in the directory, although it has an address of this namespace's:
-/// that may be a rewritten one (`REDIRECT`), which only the kernel could have said.
+/// Whether the other end may be in the directory, although it has an address of this namespace's.
+/// That address may be a rewritten one (`REDIRECT`), which only the kernel could have said.
 pub(crate) fn may_be_there(s: &Slot, fd: RawFd) -> bool {
     UNASKED.load(Ordering::Relaxed) && has_directory() && is_known(s, fd)
 }

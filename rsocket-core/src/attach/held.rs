@@ -1,10 +1,10 @@
 //! The descriptors that the pairings of this program hold open, one bit each.
 //!
-//! The slots say so too; but when a child has come so far that it can look, its parent may have
-//! changed them, and after `exec` they speak of descriptors of the last program, which another
-//! thread may have opened when that had begun: the process is the same, and the numbers are others'
-//! now. Must not know phases. Entry points: [`hold`], [`let_go`], [`any`], and [`let_all_go`] after
-//! a fork.
+//! The slots say so too. But when a child has come so far that it can look, its parent may have
+//! changed them. After `exec` the slots speak of descriptors of the last program, which another
+//! thread may have opened when the `exec` had begun. The process is the same, but other descriptors
+//! have the numbers now. Must not know phases. Entry points: [`hold`], [`let_go`], [`any`], and
+//! [`let_all_go`] after a fork.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -10,8 +10,8 @@ use crate::config::policy;
 /// The process has, or may have, a ring. Never taken back; a child inherits it.
 static OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether a ring that the program wants to make shall fail, as on a kernel that has none: what the
-/// administrator chose (`RSOCKET_IO_URING`), where anything but TCP is allowed.
+/// Whether a ring that the program wants to make shall fail, as on a kernel that has none. The
+/// administrator chooses that (`RSOCKET_IO_URING`). It holds where anything but TCP is allowed.
 #[must_use]
 pub fn refused() -> bool {
     if !policy::shm_allowed() && !policy::rdma_allowed() {

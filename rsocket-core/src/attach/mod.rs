@@ -1,5 +1,5 @@
-//! How two ends of a TCP connection find each other, and prove that they have it: messages, proofs,
-//! visitors, and whether the process may attach at all.
+//! How two ends of a TCP connection find each other, and prove that they have it. Here are
+//! messages, proofs, visitors, and whether the process may attach at all.
 //!
 //! Must not know which step of a pairing comes next ([`crate::pairing`]), what is in a channel, nor
 //! bridges.

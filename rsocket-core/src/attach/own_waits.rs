@@ -1,11 +1,12 @@
-//! Whether the program waits for its sockets by system calls of its own, past every hook: then they
+//! Whether the program waits for its sockets by system calls of its own, past every hook. Then they
 //! stay on TCP, where such a wait ends.
 //!
-//! Its files tell: the instructions of everything that is mapped to be executed, but for libc's own
-//! and ours, are looked through once ([`image::waits`]); where the program listens, then, so that
-//! the children that it forks inherit the answer. Of what is loaded later, what is new is looked at
-//! before the next connection attaches. Calls of libc's `syscall` are seen by a hook. Must not know
-//! what hangs on the answer. Entry points: [`concern`], [`listens`], [`seen`], [`files_changed`].
+//! The program's files tell. The library looks once through the instructions of everything that is
+//! mapped to be executed, but for libc's own and ours ([`image::waits`]). Where the program
+//! listens, the library looks then, so that the children that it forks inherit the answer. Of what
+//! is loaded later, the library looks at what is new before the next connection attaches. A hook
+//! sees calls of libc's `syscall`. Must not know what hangs on the answer. Entry points:
+//! [`concern`], [`listens`], [`seen`], [`files_changed`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing))]
 

@@ -40,8 +40,8 @@ pub(crate) fn permitted(s: &Slot) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether a sibling holds the connection that has entered a sandbox, where it makes no calls but
-/// the kernel's: as long as it lives the connection stays on TCP.
+/// Whether a sibling that has entered a sandbox, where it makes no calls but the kernel's, holds
+/// the connection. As long as that sibling lives the connection stays on TCP.
 pub(crate) fn sibling_in_sandbox(id: SlotId, s: &Slot) -> bool {
     s.has(flag::SANDBOXED_OWNER) && (fork_group::shared(id) || !s.clear(flag::SANDBOXED_OWNER))
 }

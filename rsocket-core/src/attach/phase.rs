@@ -50,8 +50,8 @@ pub fn is_here(s: &Slot) -> bool {
     s.pairing.pid() == sys::pid() && held::is_held(s.pairing.fd())
 }
 
-/// Whether it belongs to another process of the fork group, or to another program: then it is
-/// theirs to go on, or, if they have gone, ours to begin again.
+/// Whether it belongs to another process of the fork group, or to another program. Then the pairing
+/// is theirs to go on with, or, if they have gone, ours to begin again.
 pub(crate) fn elsewhere(s: &Slot) -> bool {
     !is_here(s)
 }

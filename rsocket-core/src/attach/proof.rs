@@ -1,5 +1,5 @@
 //! What an end says to prove that it has the other end of the connection, where the kernel cannot
-//! be asked: a message of its own, or behind a [`Hello`](super::hello::Hello) or
+//! be asked. It is a message of its own, or stands behind a [`Hello`](super::hello::Hello) or
 //! [`HelloAck`](super::hello::HelloAck).
 //!
 //! Fixed size, as those. Must not know how anything is proved ([`super::meet::pake`]). Entry

@@ -1,10 +1,10 @@
 //! Attaching to a peer on another host: what of it is the connection's own business. How the two
 //! ends reach each other is the bridge's ([`crate::bridge::tcp_anchored`]).
 //!
-//! The end that connected asks, in the background, at the port number of its TCP connection; the
+//! The end that connected asks, in the background, at the port number of its TCP connection. The
 //! end that accepted answers if it knows the connection and has seen the same bytes of it
-//! ([`super::fingerprint`]). Until both have a channel with their bridges everything goes by TCP;
-//! then each direction switches as it does on one host. The first step is
+//! ([`super::fingerprint`]). Until both have a channel with their bridges everything goes by TCP.
+//! Then each direction switches as it does on one host. The first step is
 //! [`crate::pairing::abroad`]'s. Entry points: [`recognise`], [`failed`], [`lost`].
 
 use core::net::SocketAddr;
@@ -118,7 +118,7 @@ pub fn failed(id: SlotId, s: &Slot, reason: Reason, again: bool) {
 }
 
 /// The connection over RDMA is gone without a farewell. Where no byte can have travelled on it, TCP
-/// goes on as if it had never been; else bytes may be missing, and the program is told
+/// goes on as if it had never been. Else bytes may be missing, and the program is told
 /// (`life-of-a-connection §1`).
 pub fn lost(s: &Slot, committed: bool) {
     if committed || !back_to_tcp(s) {

@@ -7,9 +7,9 @@
 //! process is really there.
 //!
 //! The handles are plain numbers with an explicit `close`, since they live in memory that processes
-//! share. A forked child inherits the descriptors, and an offer that the parent has closed stays
-//! open until the child closes its own: that is for the child's fork handler to do. Must not know
-//! what the messages say. Entry points: [`Offer::open`], [`knock`].
+//! share. A forked child inherits the descriptors. An offer that the parent has closed stays open
+//! until the child closes its own: that is for the child's fork handler to do. Must not know what
+//! the messages say. Entry points: [`Offer::open`], [`knock`].
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -113,9 +113,10 @@ impl Offer {
 /// Nothing when there is no offer.
 ///
 /// # Errors
-/// `EAGAIN` when too many have knocked already and were not picked up, `EPROTOTYPE` when a
-/// stranger's socket of another kind has the name, `EPERM` or `EACCES` where a security module
-/// forbids it; `EMFILE` and the like.
+/// - `EAGAIN` when too many have knocked already and were not picked up.
+/// - `EPROTOTYPE` when a stranger's socket of another kind has the name.
+/// - `EPERM` or `EACCES` where a security module forbids it.
+/// - `EMFILE` and the like.
 pub fn knock(tuple: &Tuple) -> Result<Option<Channel>, Failure> {
     let address = address(&tuple.reversed())?;
     let socket = seqpacket::socket()?;

@@ -16,8 +16,9 @@ use crate::reason::Reason;
 use crate::sys;
 
 /// Times that what is in the way is waited for, and the first and the longest of these waits, in
-/// nanoseconds: each is twice as long as the one before, and all of them longer than a connection's
-/// patience ([`policy::STRICT_PATIENCE_NS`](crate::config::policy::STRICT_PATIENCE_NS)).
+/// nanoseconds. Each wait is twice as long as the one before. All of them together are longer than
+/// a connection's patience
+/// ([`policy::STRICT_PATIENCE_NS`](crate::config::policy::STRICT_PATIENCE_NS)).
 const SET_BACKS: u32 = 24;
 const FIRST_WAIT_NS: u64 = 500_000;
 const LONGEST_WAIT_NS: u64 = 512_000_000;
@@ -69,16 +70,17 @@ pub(crate) fn set_back(s: &Slot) -> bool {
     before < SET_BACKS
 }
 
-/// Whether the peer's socket is to be looked for anew: an answer of the kernel's is good for as
-/// many tries as it took to get to it, since TCP itself says when that socket has gone.
+/// Whether the peer's socket is to be looked for anew. An answer of the kernel's is good for as
+/// many tries as it took to get to it. That is enough, since TCP itself says when that socket has
+/// gone.
 pub(crate) fn looks_anew(s: &Slot) -> bool {
     let noted = Reason::from_u8(s.reason.load(Ordering::Relaxed) as u8);
     let found = matches!(noted, Some(Reason::NoOffer | Reason::TooManyOffers));
     !(found && s.has(flag::STRICT)) || s.tries.load(Ordering::Relaxed).is_power_of_two()
 }
 
-/// Where there is no TCP to stay on: whether what is in the way may pass, so that it is waited for
-/// as long as a peer is.
+/// Where there is no TCP to stay on: whether what is in the way may pass. Then it is waited for as
+/// long as a peer is.
 pub(crate) fn may_pass(s: &Slot, reason: Reason) -> bool {
     match reason {
         // The process that held the other end of the channel has ended, or given it up to a

@@ -7,9 +7,9 @@
 //! Entry points: [`find`], [`own_identity`], [`cred_matches`].
 //!
 //! The look-up happens in the network namespace of the calling thread. A socket that was made in
-//! another one (`setns`) is not found, or a stranger's of the same addresses is: the identities,
-//! which both ends exchange and compare, do not agree then, and the connection stays on TCP. Of a
-//! connection that stands [`peer_of`] says so.
+//! another one (`setns`) is not found, or a stranger's of the same addresses is. Then the
+//! identities, which both ends exchange and compare, do not agree, and the connection stays on TCP.
+//! [`peer_of`] says so of a connection that stands.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(

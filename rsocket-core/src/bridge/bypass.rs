@@ -79,8 +79,9 @@ fn posted(s: &Slot, post: impl FnOnce(&mut Pump<RdmaPair>) -> usize) -> usize {
     sent.flatten().unwrap_or(0)
 }
 
-/// Whether more of the program's bytes can go straight as soon as the device has carried out what
-/// it was given, and what waits in the channel. (False also while another thread is at the bridge.)
+/// Whether more of the program's bytes will be able to go straight. They can as soon as the device
+/// has carried out what it was given, and what waits in the channel. (False also while another
+/// thread is at the bridge.)
 pub fn waits_for_room(s: &Slot) -> bool {
     let Some(bridge) = super::of(s) else { return false };
     let waits = bridge.try_with(|slot| {

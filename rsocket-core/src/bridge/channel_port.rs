@@ -1,8 +1,9 @@
 //! The bridge's side of a channel: what a peer process would be, in this process.
 //!
-//! Takes out what the program put in, and puts in what the program is to take out, by the same
-//! rules as any peer ([`crate::socket::send`], [`crate::socket::receive`]). But its state is its
-//! own, since no other process shares it. Must not know queue pairs. Entry point: [`ChannelPort`].
+//! Takes out what the program put in, and puts in what the program is to take out. It goes by the
+//! same rules as any peer ([`crate::socket::send`], [`crate::socket::receive`]). But its state is
+//! its own, since no other process shares it. Must not know queue pairs. Entry point:
+//! [`ChannelPort`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,

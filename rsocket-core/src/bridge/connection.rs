@@ -304,8 +304,8 @@ impl Connection {
             moved |= pump.run();
         }
         let peer = pump.peer();
-        // Before anything else that the program may be told by TCP: a reset that finds FIN there
-        // says that the peer takes no more, one that does not says that bytes are missing.
+        // Before anything else that the program may be told by TCP. A reset that finds FIN there
+        // says that the peer takes no more. A reset that finds none says that bytes are missing.
         if matches!(peer, PeerEnd::Shut | PeerEnd::Closed) && !self.fin_said && self.end >= 0 {
             self.fin_said = true;
             loopback::say_fin(self.end);

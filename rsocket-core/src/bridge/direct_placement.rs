@@ -6,10 +6,10 @@
 //! of the channel. The pump posts it before any message that was put into the channel after it. The
 //! channel shows the program what the peer has mapped.
 //!
-//! Between two of ours a mapping that is taken back stays registered until the peer has said that
-//! nothing is on its way to it any more ([`Note`]), so that `riounmap` breaks no connection. Must
-//! not know what rsocket(7) promises. Entry points: [`expose`], [`withdraw`], [`withdraw_all`] for
-//! the program's calls; [`Pump`]'s own for the rest.
+//! Between two of ours `riounmap` breaks no connection, since a mapping that is taken back stays
+//! registered. It does so until the peer has said that nothing is on its way to it any more
+//! ([`Note`]). Must not know what rsocket(7) promises. Entry points: [`expose`], [`withdraw`],
+//! [`withdraw_all`] for the program's calls; [`Pump`]'s own for the rest.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::channel_port::Broken;

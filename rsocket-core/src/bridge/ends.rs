@@ -34,7 +34,7 @@ use crate::sys::{self, sockets};
 /// child that was made under it.
 static HELD: [AtomicU64; sys::MAX_FDS / 64] = [const { AtomicU64::new(0) }; sys::MAX_FDS / 64];
 
-/// How many words of [`HELD`] have ever had a bit: a child looks at no others, since each page that
+/// How many words of [`HELD`] have ever had a bit. A child looks at no others, since each page that
 /// it looks at costs it a fault. Changed under [`LOCK`].
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -90,9 +90,9 @@ fn give_up(fd: RawFd) {
     });
 }
 
-/// Nothing more comes from the peer, and it takes nothing: the program's socket sees FIN, unless it
-/// has, and what is written to it is answered by RST (tcp(7): data for a socket that is shut both
-/// ways). Gives the descriptor up.
+/// Nothing more comes from the peer, and it takes nothing. The program's socket sees FIN, unless it
+/// has seen it. The kernel answers with RST what is written to that socket (tcp(7): data for a
+/// socket that is shut both ways). Gives the descriptor up.
 pub fn close(fd: RawFd) {
     loopback::resets_at_close(fd, false);
     let _ = sockets::shut(sys::borrow(fd), Shutdown::Both);

@@ -1,5 +1,5 @@
-//! Misfortune at every moment: two programs talk through their sockets, channels, pumps and the
-//! simulated device, and at one moment after another one of them dies, or loses its power.
+//! Misfortune at every moment. Two programs talk through their sockets, channels, pumps and the
+//! simulated device. At one moment after another one of them dies, or loses its power.
 //!
 //! What must hold whatever happens: each program has read the first bytes of what the other sent,
 //! in order. A program sees a clean end only behind all of them. The program that is left over
@@ -235,7 +235,7 @@ fn a_slow_device_with_false_alarms_changes_nothing() {
     }
 }
 
-/// What the service thread learns of a peer that has sent its end belongs to senders: the reader
+/// What the service thread learns of a peer that has sent its end belongs to senders. The reader
 /// finds the bytes, and the end, as often as it asks.
 #[test]
 fn an_end_that_has_come_is_read_before_what_broke_behind_it() {

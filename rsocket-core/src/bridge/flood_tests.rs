@@ -1,4 +1,4 @@
-//! Peers that say more than they have to: what cannot be paid for must end, and what is paid for
+//! Peers that say more than they have to. What cannot be paid for must end, and what is paid for
 //! must not be taken for it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

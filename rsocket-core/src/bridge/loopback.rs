@@ -1,5 +1,5 @@
 //! The kernel's part of a bridged connection: a TCP connection on the loopback interface between
-//! the program's socket and one of ours, over which no byte travels but what goes past the library
+//! the program's socket and one of ours. No byte travels over it but what goes past the library
 //! ([`super::under`]).
 //!
 //! It gives the program what only the kernel can give: a descriptor that is connected, FIN and RST,

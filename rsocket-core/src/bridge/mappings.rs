@@ -43,8 +43,9 @@ pub(super) struct Placements {
     pub(super) untold: VecDeque<u16>,
     /// Mappings of which it was not told yet that they are no more.
     pub(super) leaving: VecDeque<u16>,
-    /// It was told of one, and has not answered. One at a time: the words cost no credit, and where
-    /// there is no way to say "not yet" (iWARP) the peer's spare receives must hold all such words.
+    /// The peer was told of one, and has not answered. One at a time: the words cost no credit.
+    /// Where there is no way to say "not yet" (iWARP) the peer's spare receives must hold all such
+    /// words.
     pub(super) asked: bool,
     /// Mappings of the peer's of which it is to be told that they are forgotten; each at most once.
     pub(super) answers: VecDeque<u16>,

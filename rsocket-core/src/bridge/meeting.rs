@@ -17,7 +17,7 @@ use crate::{bridge, live_segment, sys};
 
 /// Says in the message ring that this direction is over. On one host a ring that has no place for
 /// it is no harm: the FIN that follows says the same. Between hosts FIN alone says nothing to a
-/// receiver that was ready to leave TCP, so the word is said wherever the direction's bytes went
+/// receiver that was ready to leave TCP. So the word is said wherever the direction's bytes went
 /// (`tcp_anchored::fin_is_the_end`).
 pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(ends) = link::ends(s) else { return };
@@ -33,7 +33,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
         let first = sender.shut();
         s.room_hint.store(sender.state().hint(), Ordering::Release);
         if first {
-            // Pairs with the fence in return_incoming: a receiver that asks for its bytes by TCP
+            // Pairs with the fence in return_incoming. A receiver that asks for its bytes by TCP
             // sees the word above, or we see that it asked, while TCP can still carry them.
             fence(Ordering::SeqCst);
             if handover_state::is_asked_back(&ends.outgoing) {

@@ -1,10 +1,10 @@
 //! Bridges of fork mode: a connection over RDMA that takes the place of a TCP connection
 //! ([`crate::fork_safe`]).
 //!
-//! It is made by RDMA's own manager, as upstream makes it, and then stands until an owner of the
-//! TCP connection brings the program's socket to its door; from then on it is a bridge like any
-//! other. The owner may be another process of the fork group than this one, which is the one that
-//! listens. Must not know what decides that a connection migrates. Entry points:
+//! The connection is made by RDMA's own manager, as upstream makes it. Then it stands until an
+//! owner of the TCP connection brings the program's socket to its door. From then on it is a bridge
+//! like any other. The owner may be another process of the fork group than this one, which is the
+//! one that listens. Must not know what decides that a connection migrates. Entry points:
 //! [`awaited`], [`answer`], [`Connection::invite`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -1,11 +1,11 @@
 //! What is beyond a channel when it is not a peer process: a bridge, which carries the bytes
 //! between the channel and a queue pair.
 //!
-//! So the socket layer knows one thing only, the channel; blocking, readiness, sharing by fork and
+//! So the socket layer knows one thing only, the channel. Blocking, readiness, sharing by fork and
 //! the end of a connection are the same over RDMA as over shared memory. A bridge runs in the
-//! program's own threads whenever one of them is inside a call on the connection ([`pump`]), so
-//! that no thread stands between the program and the device, and in the service thread
-//! ([`service`]) when none is.
+//! program's own threads whenever one of them is inside a call on the connection ([`pump`]). So no
+//! thread stands between the program and the device. When none is inside a call, the bridge runs in
+//! the service thread ([`service`]).
 //!
 //! Must not know hooks. Entry points: for the socket layer [`pump`], [`look`], [`probe`], [`arm`],
 //! [`carry_out`], [`carry_back`], [`not_connected`]; for connection set-up [`crate::native`].
@@ -137,8 +137,8 @@ fn note(bridge: &table::Bridge, moved: bool) {
     }
 }
 
-/// A thread of the program spins on the connection from now on, or does so no more: meanwhile the
-/// service thread leaves it the device's events.
+/// A thread of the program spins on the connection from now on, or does so no more. While it spins
+/// the service thread leaves it the device's events.
 pub fn spinning(s: &Slot, on: bool) {
     if !s.has(flag::BRIDGED) {
         return;

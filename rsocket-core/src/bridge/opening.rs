@@ -6,10 +6,10 @@
 //! ever. Until a word has come from the peer, each end sends an empty write now and then, which no
 //! program sees.
 //!
-//! What comes before its own end of the connection stands fails the peer's attempt: soft-iWARP
-//! finds it behind the answer that it waits for, and says `EINVAL`. The answer may have been lost
-//! and sent again, or the peer's processor be busy. One of ours speaks as soon as it is connected,
-//! and again if it hears nothing, so it is waited for much longer than any other.
+//! What comes before the peer's own end of the connection stands fails the peer's attempt.
+//! Soft-iWARP finds it behind the answer that it waits for, and says `EINVAL`. The answer may have
+//! been lost and sent again, or the peer's processor be busy. One of ours speaks as soon as it is
+//! connected, and again if it hears nothing. So it is waited for much longer than any other.
 //!
 //! Must not know pumps, pairs or clocks: times are the caller's, in nanoseconds. Entry point:
 //! [`Opening`].
@@ -22,8 +22,9 @@
 
 /// How long nothing is heard before the first empty write; each wait after it is twice as long.
 pub const PATIENCE_NS: u64 = 20_000_000;
-/// The same at the end that was asked: longer than TCP takes to send a lost answer again, but no
-/// more, since a peer's first word may have been missed here, and it may have no other.
+/// The same at the end that was asked. It is longer than TCP takes to send a lost answer again. It
+/// is not longer still, since a peer's first word may have been missed here, and the peer may have
+/// no other.
 pub const STRANGER_NS: u64 = 300_000_000;
 /// The same where the peer is one of ours.
 pub const OURS_NS: u64 = 5_000_000_000;

@@ -1,5 +1,5 @@
-//! Two programs that a TCP connection joins and two bridges beside it, as between hosts, where
-//! TCP's FIN is there before anything that the bridges carry: they run only when a test lets them.
+//! Two programs that a TCP connection joins and two bridges beside it, as between hosts. TCP's FIN
+//! is there before anything that the bridges carry: they run only when a test lets them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::cell::RefCell;

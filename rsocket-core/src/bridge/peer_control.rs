@@ -1,11 +1,11 @@
 //! What two bridges of ours tell each other beside the protocol.
 //!
-//! Where they stand beside a TCP connection, its marks (`channel::handover_state`): a channel's
-//! marks are words that both its ends read; between hosts the two bridges carry them. And what has
-//! become of mappings (`placement`), and what a program had taken when it closed. They travel as
-//! CTRL words with values that upstream ignores (`wire-protocol §4.1`), in order with the data, and
-//! only where both ends have said that they are ours. Must not know when a mark is due. Entry
-//! points: [`Note::words`], [`Reader`].
+//! Where they stand beside a TCP connection they tell its marks (`channel::handover_state`). A
+//! channel's marks are words that both its ends read; between hosts the two bridges carry them.
+//! They tell, too, what has become of mappings (`direct_placement`), and what a program had taken
+//! when it closed. All of it travels as CTRL words with values that upstream ignores
+//! (`wire-protocol §4.1`), in order with the data. It does so only where both ends have said that
+//! they are ours. Must not know when a mark is due. Entry points: [`Note::words`], [`Reader`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(

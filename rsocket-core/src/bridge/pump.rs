@@ -102,8 +102,8 @@ pub struct Pump<Q> {
     nowhere: Sge,
 }
 
-/// Registers what the protocol needs and posts the first receives: to be done before connecting, so
-/// that a peer may send as soon as it is connected (`wire-protocol §2.1`).
+/// Registers what the protocol needs and posts the first receives. To be called before connecting,
+/// so that a peer may send as soon as it is connected (`wire-protocol §2.1`).
 ///
 /// # Errors
 /// The device has no memory or no room for it.
@@ -125,9 +125,11 @@ pub fn prepare(
 }
 
 /// Completions that a peer can make at most that keeps to the protocol, while we post nothing:
-/// reports of all our posts, as many words as it has credits, and for each post of ours that it
-/// takes up a word without one (`wire-protocol §5.5`). And as much again, for what is ours and not
-/// upstream's.
+/// - reports of all our posts;
+/// - as many words as it has credits;
+/// - for each post of ours that it takes up, a word without a credit (`wire-protocol §5.5`).
+///
+/// And as much again, for what is ours and not upstream's.
 fn most_news(params: &StreamParams) -> u32 {
     2 * (2 * u32::from(params.send_queue) + u32::from(params.recv.queue))
 }
@@ -255,7 +257,7 @@ impl<Q: QueuePair> Pump<Q> {
             let said = may_speak && self.control();
             let moved = polled || noted || in_moved || out_moved || ended || said;
             any |= moved;
-            // Each step has done all that it could: only news of the device's make more possible,
+            // Each step has done all that it could. Only news of the device's make more possible,
             // and what another thread of the program has put in since. An end comes in many steps.
             let again = more || out_moved && self.port.has_outgoing() || moved && self.ending();
             if !again || self.violation() == Some(Violation::Flood) {
@@ -502,7 +504,7 @@ impl<Q: QueuePair> Pump<Q> {
     }
 
     /// What [`super::watch`] goes by. Where words travel by messages (iWARP) a report says no more
-    /// than that the device has taken a post: then only words are signs of life, unless
+    /// than that the device has taken a post. Then only words are signs of life, unless
     /// `reports_count`.
     #[must_use]
     pub fn seen(&self, reports_count: bool) -> Seen {
@@ -514,8 +516,9 @@ impl<Q: QueuePair> Pump<Q> {
         }
     }
 
-    /// Sends what only the peer's device answers (`wire-protocol §7`), unless something is on its
-    /// way that would fail as well if the peer were gone: then the post fails, and the pair ends.
+    /// Sends what only the peer's device answers (`wire-protocol §7`). Sends nothing while
+    /// something is on its way that would fail as well if the peer were gone. If the peer is gone,
+    /// the post fails, and the pair ends.
     pub fn ask(&mut self) {
         if self.outstanding > 0 || self.due().is_some() {
             return;

@@ -199,8 +199,8 @@ fn bytes_arrive_in_order_whatever_the_sizes() {
     }
 }
 
-/// An entry counts from its SGL word on (`wire-protocol §5.6`): what stands in the table before, or
-/// is still on its way there, is not looked at because some other word has come.
+/// An entry counts from its SGL word on (`wire-protocol §5.6`). No other word makes the pump look
+/// at what stands in the table before, or is still on its way there.
 #[test]
 fn an_entry_counts_from_its_word_on() {
     const HALF: u32 = 2048;
@@ -268,8 +268,8 @@ fn what_had_to_wait_goes_together() {
 }
 
 /// Upstream's library posts receives for the credits that it gives and no more, and only inside its
-/// calls: data leave some of them to the words that cost no credit (`wire-protocol §5.5`). Ours has
-/// spare ones.
+/// calls. So data leave some of them to the words that cost no credit (`wire-protocol §5.5`). Ours
+/// has spare ones.
 #[test]
 fn upstream_has_receives_left_for_what_is_not_data() {
     for (notes, most) in [(false, 12), (true, 16)] {
@@ -473,8 +473,8 @@ fn who_reads_no_more_and_then_sends_no_more_says_one_word() {
     }
 }
 
-/// Upstream's sleeping reader hears of an end by its word only (`wire-protocol §6.2`); one of ours
-/// takes the pair's end without one for the reset that it is.
+/// Upstream's sleeping reader hears of an end by its word only (`wire-protocol §6.2`). One of ours
+/// takes the pair's end without a word for the reset that it is.
 #[test]
 fn a_reset_is_told_to_upstream_as_a_close() {
     for mode in [crate::proto::control::Mode::Immediate, crate::proto::control::Mode::Message] {
@@ -507,8 +507,8 @@ fn over_iwarp_whoever_was_asked_waits_for_the_other_to_speak() {
     assert_eq!(a.receive(100).unwrap(), b"banner");
     assert_eq!((a.pump.due(), b.pump.due()), (None, None));
 
-    // A peer that never speaks is not waited for for ever; but one of ours will, however busy its
-    // host is, and whatever comes before fails its attempt.
+    // A peer that never speaks is not waited for for ever. But one of ours will speak, however busy
+    // its host is, and whatever comes before fails its attempt.
     for notes in [false, true] {
         let (world, mut a, mut b) = ends_with(weather(), 384, 131_072, notes);
         b.pump.begin(true);

@@ -1,5 +1,5 @@
-//! What one of ours asks of a peer on another host over RDMA, and what it is answered, in the
-//! private data of a connection; how many ask at a time (`wire-protocol §2.2`).
+//! What one of ours asks of a peer on another host over RDMA, and what it is answered. Both stand
+//! in the private data of a connection (`wire-protocol §2.2`). Also how many ask at a time.
 //!
 //! Must not know what is asked for. Entry points: [`Request`], [`answer`], [`elsewhere`], [`Open`].
 

@@ -2,9 +2,9 @@
 //!
 //! One thread for a process, made with the first use of RDMA (`life-of-a-connection §8`). It sleeps
 //! in epoll on the connection manager's events, the device's completions (but see
-//! [`super::cq_ownership`]), its waker, and our ends of the loopback connections; it never polls at
-//! rest, but for a slow clock while connections stand, by which it finds out that a host has gone.
-//! Must not know the protocol. Entry points: [`start`], [`with_news`], [`nudge`].
+//! [`super::cq_ownership`]), its waker, and our ends of the loopback connections. It never polls at
+//! rest, but for a slow clock while connections stand. By that clock it finds out that a host has
+//! gone. Must not know the protocol. Entry points: [`start`], [`with_news`], [`nudge`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::net::SocketAddr;

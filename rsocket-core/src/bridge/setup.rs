@@ -1,9 +1,9 @@
 //! How a bridged connection comes to stand: resolving, asking, answering, knocking.
 //!
-//! Does what the connection manager's events ask for, up to the moment when bytes may flow; makes
+//! Does what the connection manager's events ask for, up to the moment when bytes may flow. Makes
 //! the pump that moves them, and must not drive it. Works on a borrowed [`Connection`], and so
-//! under the bridge's lock, or on one that no bridge has yet. Entry points:
-//! [`Connection::dial`], [`Connection::court`], [`Connection::bound`], [`Connection::answer`],
+//! under the bridge's lock, or on one that no bridge has yet. Entry points: [`Connection::dial`],
+//! [`Connection::court`], [`Connection::bound`], [`Connection::answer`],
 //! [`Connection::answer_beside`], [`Connection::on_event`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -552,8 +552,8 @@ fn make_pair(id: &CmId, shape: Shape) -> Result<(RdmaPair, StreamParams), Failur
         // One for what the stream does not count (`opening`).
         send_queue: shape.send_queue.saturating_add(1),
         receive_queue: shape.receive_queue,
-        // For words that cost no credit: a few of the protocol's, two of our notes (`placement`)
-        // each way, and one before the last word.
+        // For words that cost no credit: a few of the protocol's, two of our notes
+        // (`direct_placement`) each way, and one before the last word.
         spare_receives: 16,
         inline: shape.inline,
         staging: shape.send_buffer,

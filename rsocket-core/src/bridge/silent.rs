@@ -1,10 +1,10 @@
 //! Peers that it is no use to ask over RDMA: hosts that did not answer, ports behind which no
 //! process listens.
 //!
-//! Asking costs a queue pair and its memory; of a silent host until the connection manager gives
-//! up, which takes it more than a minute (`life-of-a-connection §2`). Must not know who asks. Entry
-//! points: [`is_silent`] and [`remember`] for hosts, [`is_closed`], [`refused`] and [`answered`]
-//! for ports.
+//! Asking costs a queue pair and its memory. Of a silent host it costs them until the connection
+//! manager gives up, which takes it more than a minute (`life-of-a-connection §2`). Must not know
+//! which caller asks. Entry points: [`is_silent`] and [`remember`] for hosts, [`is_closed`],
+//! [`refused`] and [`answered`] for ports.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(

@@ -171,8 +171,8 @@ impl Bridge {
         Some(inside(self.connection.hold()?, f))
     }
 
-    /// Takes the connection out of the place and gives that back, if it is the one that is meant:
-    /// between two looks at the place it may have become another's.
+    /// Takes the connection out of the place and gives that back, if it is the one that is meant.
+    /// Between two looks at the place it may have become another's.
     pub fn clear(&self, is: impl FnOnce(&mut Connection) -> bool) -> Option<Connection> {
         self.with(|place| place.take_if(is).inspect(|_| self.give_back())).flatten()
     }

@@ -1,9 +1,10 @@
 //! What two bridges tell each other of the marks, where a TCP connection to the same peer stands
-//! beside theirs: from which byte on a direction goes by RDMA, and at which it goes back.
+//! beside theirs. The marks say from which byte on a direction goes by RDMA, and at which it goes
+//! back.
 //!
-//! What the program's side of the channel says is told to the peer's bridge in notes
-//! ([`super::peer_control`]), and what that one tells is written into the channel. Must not know
-//! how words travel. Entry points: [`Pump::heard`], [`Pump::peer_control`].
+//! The bridge tells the peer's bridge in notes ([`super::peer_control`]) what the program's side of
+//! the channel says. It writes into the channel what the peer's bridge tells. Must not know how
+//! words travel. Entry points: [`Pump::heard`], [`Pump::peer_control`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::peer_control::{Note, Read};
@@ -43,8 +44,8 @@ impl<Q: QueuePair> Pump<Q> {
     pub(super) fn notes(&mut self) -> bool {
         let Some(beside) = &mut self.beside else { return false };
         let ends = self.port.ends();
-        // Not before the peer's bridge has spoken: until then its program may never have heard of
-        // it, and whatever becomes of the two bridges the connection can stay with TCP.
+        // Not before the peer's bridge has spoken. Until then its program may never have heard of
+        // it, and the connection can stay with TCP whatever becomes of the two bridges.
         if !beside.acknowledged && self.words > 0 && handover_state::acknowledged(&ends.outgoing) {
             beside.acknowledged = true;
             beside.unsaid.extend(Note::Acknowledged.words());

@@ -2,11 +2,11 @@
 //! that has gone back to the kernel sends there, and a reader that has only the kernel receives
 //! there.
 //!
-//! The marks say from which byte on ([`handover_state`]), as between two processes: the program's
-//! end mark, behind which its bytes come from the kernel; and how many of the channel's bytes the
-//! program had read when it asked for the rest by the kernel. Each direction is one stream that
-//! way, and ends where the loopback connection does. Must not know queue pairs. Entry point:
-//! [`Under`], for [`super::channel_port`] only.
+//! The marks say from which byte on ([`handover_state`]), as between two processes. One is the
+//! program's end mark, behind which its bytes come from the kernel. The other says how many of the
+//! channel's bytes the program had read when it asked for the rest by the kernel. Each direction is
+//! one stream that way, and ends where the loopback connection does. Must not know queue pairs.
+//! Entry point: [`Under`], for [`super::channel_port`] only.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::os::fd::RawFd;

@@ -1,8 +1,8 @@
 //! The memory that this process shares with peer processes: arenas, and which of their channels are
 //! given away.
 //!
-//! An [`ArenaRecord`] lives in the fork group's shared memory, so that a sibling that did not map
-//! an arena itself can find out how to; where an arena is mapped is each process's own business
+//! An [`ArenaRecord`] lives in the fork group's shared memory. So a sibling that did not map an
+//! arena itself can find out how to. Where an arena is mapped is each process's own business
 //! ([`super::mapping`]). Channels are reused between the same two processes, because faulting in
 //! fresh memory costs more than everything else about an attach.
 //!
@@ -47,8 +47,8 @@ pub(crate) fn note_waker(index: u32, id: u64) {
     }
 }
 
-/// The peer of this arena, which is mapped here, is in the network namespace of that socket, a
-/// private descriptor, by which it is woken from now on.
+/// The peer of this arena, which is mapped here, is in the network namespace of that socket. The
+/// socket is a private descriptor, by which the peer is woken from now on.
 pub(crate) fn note_there(index: u32, socket: RawFd) {
     let held = lock();
     let r = fork_group::get().and_then(|f| record(f, index));

@@ -53,9 +53,9 @@ pub fn insist(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-/// Ends a connection that would be TCP's from here on, where that was excluded (`RSOCKET_REQUIRE`):
-/// both directions fail, in this process by our own word, so that a stream that was cut short does
-/// not look like one that has ended.
+/// Ends a connection that would be TCP's from here on, where that was excluded (`RSOCKET_REQUIRE`).
+/// Both directions fail, in this process by our own word. So a stream that was cut short does not
+/// look like one that has ended.
 #[cold]
 fn end_instead(id: SlotId, s: &Slot, fd: RawFd, reason: Reason) {
     crate::sys::keeping_errno(|| {

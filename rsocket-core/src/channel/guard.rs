@@ -24,8 +24,8 @@ pub(crate) struct SendGuard<'a> {
 
 impl<'a> SendGuard<'a> {
     /// Takes the lock. `None` when this very thread holds it: we are in a signal handler that
-    /// interrupted it, and must not wait for ourselves; and when the connection has not this
-    /// channel any more.
+    /// interrupted it, and must not wait for ourselves. `None`, too, when the connection has not
+    /// this channel any more.
     #[inline(always)]
     pub(crate) fn take(s: &'a Slot, ends: &'a Ends) -> Option<Self> {
         let state = s.send.lock(|held| send_of_the_dead(s, held))?;

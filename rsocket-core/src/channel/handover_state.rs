@@ -1,8 +1,8 @@
 //! The words by which the two ends of a direction agree on where its bytes travel.
 //!
 //! One function for each meaning, so that every ordering has one place. Values that mean "byte
-//! number N" are stored as N + 1, because 0 is "not said", and because a peer can turn any word
-//! to 0.
+//! number N" are stored as N + 1, because 0 is "not said". Another reason is that a peer can turn
+//! any word to 0.
 
 use core::sync::atomic::Ordering;
 
@@ -32,9 +32,9 @@ pub fn switch_offset(d: &Direction) -> Option<u64> {
     d.sender().switch_offset.load(Ordering::Acquire).checked_sub(1)
 }
 
-/// In the end word: the receiver spoke first. The rest of the word says how many bytes it had read,
-/// or is 0 when it reads what is in the channel itself, and only asks the sender to put nothing
-/// more there ([`want_end`]).
+/// In the end word: the receiver spoke first. The rest of the word says how many bytes it had read.
+/// The rest is 0 when the receiver reads what is in the channel itself, and only asks the sender to
+/// put nothing more there ([`want_end`]).
 const RETURN: u64 = 1 << 63;
 
 /// The side that goes back first decides from which byte on TCP carries the rest: one word, decided

@@ -338,8 +338,8 @@ fn record_of(s: &Slot) -> Option<(u32, &'static ArenaRecord)> {
     Some((index, record(fork_group::get()?, index)?))
 }
 
-/// What both ends of the connection have in common, and no other two at the same time: of the
-/// arena's name, which it does not tell, and the channel. 0 without one.
+/// What both ends of the connection have in common, and no other two at the same time. It is made
+/// of the arena's name, which it does not tell, and the channel. 0 without one.
 #[must_use]
 pub fn common(s: &Slot) -> u64 {
     record_of(s).map_or(0, |(_, r)| {
@@ -375,7 +375,7 @@ pub(crate) struct Parted {
 }
 
 impl Parted {
-    /// Says to the peer that this side neither reads nor writes any more, and frees the channel: to
+    /// Says to the peer that this side neither reads nor writes any more, and frees the channel. To
     /// be called when no thread is inside that found it before.
     ///
     /// The side that connects gives channels away, so it says of its own last that the channel is
@@ -420,7 +420,7 @@ pub fn release(s: &Slot) {
 }
 
 /// An owner that did not map the connection's arena finds it in the fd stash, or through a process
-/// that did map it: the sibling that attached, or the peer (`life-of-a-connection §6`).
+/// that did map it. That is the sibling that attached, or the peer (`life-of-a-connection §6`).
 #[cold]
 fn join(s: &Slot, index: u32) -> Option<Ends> {
     let r = record(fork_group::get()?, index)?;

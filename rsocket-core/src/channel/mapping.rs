@@ -1,7 +1,7 @@
 //! Where this process has the arenas of its fork group mapped: each process's own business.
 //!
-//! Read without a lock, by every call on a connection, while another thread may be mapping another
-//! arena in place of one that is no more; changed by a holder of the [`ArenasGuard`]. What was
+//! Every call on a connection reads it without a lock. Another thread may be mapping another arena
+//! meanwhile, in place of one that is no more. A holder of the [`ArenasGuard`] changes it. What was
 //! mapped before is [`super::retired`]'s.
 //!
 //! Must not know what an arena's record says but its generation. Entry points: [`mapping`],
@@ -32,8 +32,8 @@ pub(super) struct Mapping {
     /// 1 if this very process has made the arena, or opened it for its peer; a sibling has another
     /// of them. Its owner's number alone does not tell: numbers of processes are used again.
     own: AtomicU32,
-    /// A socket of the peer's network namespace, a private descriptor of this process, plus one, if
-    /// that is another one than ours; else 0, as all of an empty place is.
+    /// A socket of the peer's network namespace, plus one, if that namespace is another one than
+    /// ours. It is a private descriptor of this process. Else 0, as all of an empty place is.
     there: AtomicI32,
 }
 
@@ -115,7 +115,7 @@ impl Mapping {
     /// The arena at an address that was just found here.
     #[inline]
     fn at(&self, base: usize) -> Option<Arena> {
-        // SAFETY: address and channels belong together, by the order in put(); the arena stays
+        // SAFETY: address and channels belong together, by the order in put(). The arena stays
         // mapped while our caller uses it, or until the thread that takes it out has retired it.
         unsafe { Arena::from_parts(base, self.channels.load(Ordering::Relaxed), [0; 2]) }
     }

@@ -1,6 +1,7 @@
-//! A connection's channel through shared memory, once both ends have it: the arenas with the
-//! channels, both directions as seen from this side, the two locks, the words by which the ends say
-//! where bytes travel, and residual bytes.
+//! A connection's channel through shared memory, once both ends have it:
+//! - the arenas with the channels;
+//! - both directions as seen from this side, and the two locks;
+//! - the words by which the ends say where bytes travel, and residual bytes.
 //!
 //! Must not know how two ends find each other ([`crate::attach`]), what a call of the program's
 //! does, nor bridges. Entry points: [`arenas`], then [`link`]; [`guard`], [`handover_state`].

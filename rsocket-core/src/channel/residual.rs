@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::host::{counters, kernel};
 use crate::reason::Reason;
 
-/// The peer wants to go back: what it did not read is sent by TCP, then everything; or it reads up
+/// The peer wants to go back. What it did not read is sent by TCP, then everything; or it reads up
 /// to the mark that is set now.
 ///
 /// # Errors
@@ -54,8 +54,8 @@ pub(crate) fn send_residual(guard: &guard::SendGuard<'_>, fd: RawFd) -> Result<(
         s.set(flag::RESIDUAL_SENT);
         return Ok(());
     }
-    // How far the residual bytes have been sent is what TCP took since it began: the kernel's own
-    // counter, which a holder that comes after our death finds right.
+    // How far the residual bytes have been sent is what TCP took since it began. That is the
+    // kernel's own counter, which a holder that comes after our death finds right.
     let connecting = s.has(flag::CONNECTING);
     let base = match handover_state::residual_base(&ends.outgoing) {
         Some(base) => base,
@@ -93,8 +93,9 @@ pub(crate) fn give_residual_away(id: SlotId, s: &Slot, fd: RawFd, reason: Reason
     }
 }
 
-/// Before the direction ends: sends what is left of the residual bytes, or ends the connection with
-/// an error for the peer, that would take an end before it for the end of the stream.
+/// Before the direction ends: sends what is left of the residual bytes. Where that fails, ends the
+/// connection with an error for the peer, which would take an end before them for the end of the
+/// stream.
 pub fn residual_or_reset(id: SlotId, s: &Slot, fd: RawFd) {
     if !finish_residual(id, s, fd) {
         cut_off(s, fd);

@@ -44,7 +44,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Gives back the arena's memory now, and its addresses later.
 ///
 /// # Safety
-/// No connection uses the arena, or will: a thread that still looks there does so for a moment
+/// No connection uses the arena, or will. A thread that still looks there does so for a moment
 /// only, and does not mind what it finds.
 pub(super) unsafe fn retire(held: &ArenasGuard, arena: Arena) {
     let turn = NEXT.fetch_add(1, Ordering::Relaxed) as usize % PLACES;

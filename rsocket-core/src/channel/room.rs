@@ -1,7 +1,7 @@
-//! Room in the channel: what a receiver gives back after it has taken bytes, buffer space and
-//! credits, and what is left to a sender after a message.
+//! Room in the channel: what a receiver gives back after it has taken bytes, and what is left to a
+//! sender after a message. A receiver gives back buffer space and credits.
 //!
-//! Knows the states of the channel's ends and what is shown of them; must not know how bytes are
+//! Knows the states of the channel's ends and what is shown of them. Must not know how bytes are
 //! taken ([`crate::socket::receive`]) or put, nor which thread waits for the room. Entry points:
 //! [`follow_up`], [`follows`]; [`sent`], [`show_room`], [`no_room`].
 
@@ -23,9 +23,8 @@ pub(crate) fn follow_up(guard: &mut RecvGuard<'_>, n: usize) {
     follows(guard, n);
 }
 
-/// What follows from `n` bytes that were consumed, as the valid state says by now: gives room and
-/// credit back, one step at a time so that each is found whole by a holder that comes after our
-/// death.
+/// What follows from `n` bytes that were consumed, as the valid state says by now. Gives room and
+/// credit back, one step at a time. So a holder that comes after our death finds each step whole.
 #[inline(always)]
 pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
     let (s, ends) = (guard.s, guard.ends);
@@ -41,8 +40,8 @@ pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
         s.set(flag::ENDED);
     }
     let unread = state.hint();
-    // A sender that sleeps is woken when it can write for a while, or when nothing is left to read:
-    // waking it costs as much as copying a segment. (TCP calls a socket writable at a third.)
+    // A sender that sleeps is woken when it can write for a while, or when nothing is left to read.
+    // Waking it costs as much as copying a segment. (TCP calls a socket writable at a third.)
     let drained =
         || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
     if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {

@@ -1,11 +1,11 @@
 //! Arenas' descriptors that can be spared: where they stand below the program's limit, and it has
 //! none left, they are closed.
 //!
-//! An arena stays mapped without its descriptor. What is lost is that peers and siblings who do
-//! not have it yet are shown it: no further connection gets a channel in it, and before `exec` its
-//! connections go back to TCP (`link::outlasts_exec`). So one that siblings might look for is put
-//! into the fd stash first. Must not know when descriptors are needed. Entry point:
-//! [`give_way`].
+//! An arena stays mapped without its descriptor. But it cannot be shown any more to peers and
+//! siblings that do not have it yet. So no further connection gets a channel in it, and before
+//! `exec` its connections go back to TCP (`link::outlasts_exec`). For that reason one that siblings
+//! might look for is put into the fd stash first. Must not know when descriptors are needed. Entry
+//! point: [`give_way`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -16,7 +16,7 @@ use crate::conn::slot::{Slot, SlotId, flag};
 use crate::host::counters;
 
 /// A thread that finds the lock taken goes on, perhaps to sleep, before it has seen what the holder
-/// is about to do: then the holder looks once more, for it, and wakes it if anything has changed.
+/// is about to do. Then the holder looks once more, for it, and wakes it if anything has changed.
 #[cold]
 pub(crate) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     let (mut changed, mut missed) = (false, false);
@@ -35,8 +35,8 @@ pub(crate) fn slowly(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-/// Takes the lock, or leaves the note for its holder, which lets go and then looks for a note: so
-/// either it finds this one, or the second try finds the lock free.
+/// Takes the lock, or leaves the note for its holder, which lets go and then looks for a note. So
+/// either the holder finds this one, or the second try finds the lock free.
 fn take_or_note(s: &Slot) -> Option<PairingGuard<'_>> {
     PairingGuard::try_take(s).or_else(|| {
         s.pairing.miss();
@@ -68,8 +68,7 @@ fn now(s: PairingGuard<'_>, id: SlotId, fd: RawFd) -> bool {
         && let Some(mode) = s.receive_mode().after(ReceiveEvent::KernelEmpty)
         && s.shift_receive_mode(ReceiveMode::Asked, mode)
     {
-        // Pairs with the fence in socket::has_shut. It comes before the peer may send what no
-        // thread will take.
+        // Pairs with the fence in socket::has_shut: from here on the peer may send.
         fence(Ordering::SeqCst);
         if s.takes_nothing() {
             handover_state::stop_reading(&ends.incoming);
@@ -99,9 +98,9 @@ fn now(s: PairingGuard<'_>, id: SlotId, fd: RawFd) -> bool {
 }
 
 /// Between hosts: whether the program may know by now that TCP has come to its end. From the
-/// acknowledgement on FIN means nothing until a bridge has said what it means; a program that was
-/// told by it that there is an end to read must find that. A sender that was not told before it
-/// sent FIN has left nothing on the device.
+/// acknowledgement on FIN means nothing until a bridge has said what it means. A program that was
+/// told by FIN that there is an end to read must find that end. A sender that was not told before
+/// it sent FIN has left nothing on the device.
 fn may_have_heard_fin(s: &Slot, fd: RawFd) -> bool {
     // Without a descriptor the kernel cannot be asked: the program's next call has one. A socket
     // that is not connected any more had FIN, or a reset.

@@ -1,7 +1,8 @@
 //! What a receiver has not read yet: bytes, messages and the end of the stream, counted on a copy
 //! of its state.
 //!
-//! Must not know who asks. Entry points: [`in_channel`], [`ended_ahead`], [`no_more_fits`].
+//! Must not know which caller asks. Entry points: [`in_channel`], [`ended_ahead`],
+//! [`no_more_fits`].
 
 use core::sync::atomic::Ordering;
 
@@ -106,11 +107,11 @@ fn by_class(state: &RecvState, ends: &Ends) -> [Unread; 2] {
     [small, large]
 }
 
-/// Whether what the receiver would find next is the end of the stream: then it is said beside what
+/// Whether what the receiver would find next is the end of the stream. Then it is said beside what
 /// can be read, as on TCP, where both come at once.
 #[inline]
 pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
+    // Acquire: pairs with the release in room::follows.
     let hint = s.unread_hint.load(Ordering::Acquire);
     hint as u32 == 0
         && ends.incoming.poll_data((hint >> 32) as u32).is_some_and(|word| {
@@ -121,7 +122,7 @@ pub(crate) fn end_is_next(s: &Slot, ends: &Ends) -> bool {
 /// Whether the end of the stream stands in the ring, whatever is unread before it: TCP tells of a
 /// FIN when it comes.
 pub(crate) fn end_is_ahead(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
+    // Acquire: pairs with the release in room::follows.
     let position = (s.unread_hint.load(Ordering::Acquire) >> 32) as u32;
     ended_behind(position, ends)
 }

@@ -32,9 +32,9 @@ static FORK_SAFE: AtomicBool = AtomicBool::new(false);
 static RSOCKETS: AtomicBool = AtomicBool::new(false);
 static SIZES: Sizes = Sizes::new(&Config::DEFAULT);
 
-/// Position at which a connection is thought to live long enough to be worth the attach, which
-/// costs about what one TCP connection costs: bytes, and [`PER_CALL`] for each call, in both
-/// directions. What counts, the socket's `evidence` says.
+/// Position at which a connection is thought to live long enough to be worth the attach. An attach
+/// costs about what one TCP connection costs. The position counts bytes, and [`PER_CALL`] for each
+/// call, in both directions. What counts, the socket's `evidence` says.
 pub const MARK: u64 = 16 * 1024;
 /// What one call adds to the position beside its bytes: many small exchanges are worth it too.
 pub const PER_CALL: u64 = 1024;
@@ -54,9 +54,10 @@ pub fn is_resolved() -> bool {
     STATE.load(Ordering::Acquire) == READ
 }
 
-/// This thread is about to read the settings. True of the first one, which speaks for them all:
-/// threads whose first sockets come at the same time must not go by defaults, and must not wait
-/// (one may be a signal handler above another), so that each reads, and finds the same.
+/// This thread is about to read the settings. True of the first such thread, which speaks for them
+/// all. Threads whose first sockets come at the same time must not go by defaults. They must not
+/// wait either, since one may be a signal handler above another. So each thread reads, and finds
+/// the same.
 #[must_use]
 pub fn begins() -> bool {
     STATE.compare_exchange(UNREAD, READING, Ordering::AcqRel, Ordering::Acquire).is_ok()

@@ -31,7 +31,7 @@ pub struct ArenaRecord {
     /// Connections that use it.
     pub(crate) live: AtomicU32,
     /// Channels that are promised to a connection which does not use them yet (`claim` and `open`
-    /// in channel::arenas), a bit for each: until `settled` no other thread may take the arena for
+    /// in channel::arenas), a bit for each. Until `settled` no other thread may take the arena for
     /// idle. Changed by the owner; set under its lock.
     pub(crate) promised: [AtomicU64; MOST_CHANNELS / 64],
     /// Nonzero: the fd stash has a copy of its descriptor.

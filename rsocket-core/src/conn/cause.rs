@@ -1,6 +1,6 @@
-//! What is known of why a connection is on TCP beside its [`Reason`]: which option it was, or which
-//! system call a filter forbids, and whether the other end went back first. That end leaves word in
-//! the channel, so that both name the same cause.
+//! What is known, beside its [`Reason`], of why a connection is on TCP. That is which option it
+//! was, or which system call a filter forbids, and whether the other end went back first. That end
+//! leaves word in the channel, so that both name the same cause.
 //!
 //! Must not know how a connection goes back. Entry points: [`of_option`], [`of_filter`], [`count`],
 //! [`at_the_end`].
@@ -27,8 +27,8 @@ pub const LOOKS_BEFORE_SHOWN: u32 = 4;
 const ENDED: u32 = 1 << 9;
 
 // Relaxed throughout: words for people, that order nothing. The word in the channel is stored
-// before the mark by which the other end learns of the fallback, whose release and acquire
-// (`handover_state`) bring it along.
+// before the mark by which the other end learns of the fallback. The release and acquire of that
+// mark (`handover_state`) bring the word along.
 
 /// The option that is about to bring the connection back, or to keep it on TCP. The first one is
 /// remembered.

@@ -1,10 +1,11 @@
 //! What the timestamp of a SYN must have been, as the end that sent it knows.
 //!
 //! `TCP_TIMESTAMP` says what a timestamp of the connection would be now; the SYN's is earlier by
-//! the time since `connect`, which was noted. Bounds, not a number: the clock was read before and
-//! after each, the kernel says neither the lowest bit nor what is below a millisecond, and where
-//! the process has a clock of its own (a time namespace) the milliseconds of the two begin at
-//! different moments. Must not know slots. Entry point: [`bounds`].
+//! the time since `connect`, which was noted. The result is bounds, not a number, for three
+//! reasons. The clock was read before and after each of the two calls. The kernel says neither the
+//! lowest bit nor what is below a millisecond. Where the process has a clock of its own (a time
+//! namespace), the milliseconds of the two begin at different moments. Must not know slots. Entry
+//! point: [`bounds`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -57,9 +58,9 @@ const LONGEST: u64 = 900;
 const MS: u64 = 1_000_000;
 
 /// Where the timestamp of a SYN that was sent during `sent` lies, given `now`, what the kernel said
-/// during `asked`. `None` where too much time has passed to say anything, where the two spans are
-/// in no order, and where the clock is not of milliseconds. (Kernels before 6.7 say the lowest bit,
-/// and half of the time this takes them for such a clock.)
+/// during `asked`. `None` where the spans are too long to say anything, or the two are in
+/// no order, or the clock is not of milliseconds. (Kernels before 6.7 say the lowest bit, and half
+/// of the time this takes them for such a clock.)
 #[must_use]
 pub fn bounds(sent: Span, now: u32, asked: Span) -> Option<Bounds> {
     if now & MICROSECONDS != 0 {

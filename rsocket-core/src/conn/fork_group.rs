@@ -95,7 +95,7 @@ thread_local! {
 pub fn get() -> Option<&'static ForkGroup> {
     let p = FORK_GROUP.get()?.get() as *const ForkGroup;
     // SAFETY: once set, the address is a mapping of size_of::<ForkGroup>() bytes that is never
-    // unmapped; it began as zeroes, which is its valid start, and is only reached through atomics
+    // unmapped. It began as zeroes, which is its valid start, and is only reached through atomics
     // and locked cells.
     Some(unsafe { &*p })
 }

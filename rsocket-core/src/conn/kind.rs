@@ -23,11 +23,11 @@
 //! [`Slot::kind_by_flags`] where TCP and shared memory are the same. A connection begins as TCP, is
 //! native RDMA from connect or accept on, or datagrams from birth. It becomes shared memory or RDMA
 //! beside TCP when its two ends have met. If RDMA breaks before a byte has left TCP, the channel
-//! stays, and what is left is of the kind of shared memory, with both directions back on TCP.
+//! stays. What is left is of the kind of shared memory, with both directions back on TCP.
 //!
-//! What is true for a moment is no kind: a switch or a fallback under way
-//! ([`crate::conn::machine`]), a bridge that still connects, has not, or broke (`PENDING`,
-//! `UNREACHED`, `LOST`). Must not know who asks. Entry point: [`Kind`].
+//! What is true for a moment is no kind. A switch or a fallback under way is such a moment
+//! ([`crate::conn::machine`]). So is a bridge that still connects, has not, or broke (`PENDING`,
+//! `UNREACHED`, `LOST`). Must not know its callers. Entry point: [`Kind`].
 //!
 //! [`Slot::kind`]: crate::conn::slot::Slot::kind
 //! [`Slot::kind_by_flags`]: crate::conn::slot::Slot::kind_by_flags
@@ -98,8 +98,8 @@ mod tests {
     use super::*;
     use crate::conn::flag::tests::legal;
 
-    /// One kind: the flags that it needs, those that no slot of that kind has, and whether it has a
-    /// channel, where that tells it from another one.
+    /// One kind: the flags that it needs, and the flags that no slot of that kind has. Then whether
+    /// it has a channel, where that tells it from another kind.
     type Row = (Kind, u32, u32, Option<bool>);
 
     const ROWS: [Row; 6] = [

@@ -3,7 +3,7 @@
 //! There are three machines, all without I/O. The [`Phase`] of a connection says how far two
 //! processes have come in pairing a device with it. For each direction on its own, [`ReceiveMode`]
 //! and [`SendMode`] say where its bytes travel. Their states are `u32` so that they can live in
-//! memory that processes share; what is carried out on the way is in `pairing` and `handover`. An
+//! memory that processes share. What is carried out on the way is in `pairing` and `handover`. An
 //! event that a state does not expect has no transition, and the caller that sees that stops
 //! trusting the connection ("doubt means TCP").
 #![forbid(unsafe_code)]

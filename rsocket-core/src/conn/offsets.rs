@@ -28,8 +28,8 @@ const YES: u8 = 2;
 /// Relaxed everywhere: the byte stands for itself, and two first askers find the same.
 static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Two timestamps that are so near, beside the milliseconds between the questions, have one offset:
-/// the lowest bit is not said, and a millisecond may begin in between.
+/// Two timestamps that are so near, beside the milliseconds between the questions, have one offset.
+/// The kernel does not say the lowest bit, and a millisecond may begin in between.
 const NEAR: u64 = 3;
 
 /// Whether they are. No, where that could not be found out; that is asked again. `fd` is a

@@ -1,5 +1,5 @@
-//! Which processes of a fork group hold a connection: one bit for each that has an entry in the
-//! fork group's table, and a number for those that found none.
+//! Which processes of a fork group hold a connection. Each process that has an entry in the fork
+//! group's table has one bit. A number counts the processes that found no entry.
 //!
 //! A bit may be that of a dead process, which no process cleared: a thread that asks looks at the
 //! bit's process too. The processes beyond the table cannot be looked at, so one of them that is

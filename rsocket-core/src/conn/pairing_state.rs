@@ -24,8 +24,8 @@ pub struct Pairing {
     pid: AtomicU32,
 }
 
-// Relaxed where nothing else is said: the lock orders the words, and a thread that reads them
-// without it takes what it finds for a guess.
+// Relaxed where nothing else is said: the lock orders the words. A thread that reads them without
+// the lock takes what it finds for a guess.
 impl Pairing {
     /// As for a connection that has just begun. No other thread has the slot yet.
     pub(super) fn reset(&self) {
@@ -76,8 +76,8 @@ impl Pairing {
 
 /// The lock, held by this thread. Dropped, it gives it back.
 ///
-/// Nothing is repaired after a holder that died: each step publishes its phase by one store, and
-/// what it did before that is as good as any state.
+/// Nothing is repaired after a holder that died: each step publishes its phase by one store. What
+/// the step did before that is as good as any state.
 #[must_use]
 pub(super) struct Held<'a> {
     pairing: &'a Pairing,

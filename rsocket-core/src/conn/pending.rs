@@ -1,9 +1,9 @@
 //! The error that a connection has still to say.
 //!
 //! The kernel keeps one for each socket (`SO_ERROR`, socket(7)) and gives it away once. A call of
-//! ours that has moved bytes when it takes that error reports the bytes, as TCP does, and leaves
-//! the error here for the next call. A connection over RDMA leaves its own reasons here. Must not
-//! know who asks. Entry points: [`note`], [`take`].
+//! ours that has moved bytes when it takes that error reports the bytes, as TCP does. It leaves the
+//! error here for the next call. A connection over RDMA leaves its own reasons here. Must not know
+//! its callers. Entry points: [`note`], [`take`].
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::Ordering;
@@ -41,9 +41,9 @@ pub fn note(s: &Slot, e: Failure) {
     }
 }
 
-/// Before a connection that broke is marked as such: the next call says `e`, that it was reset
-/// (`ECONNRESET`, and behind the peer's end `EPIPE`), which none may take for a peer that has
-/// closed. What is known better stays.
+/// Before a connection that broke is marked as such: the next call says `e`. The error says that
+/// the connection was reset (`ECONNRESET`, and behind the peer's end `EPIPE`). No caller may take
+/// it for a peer that has closed. What is known better stays.
 pub fn note_reset(s: &Slot, e: Failure) {
     // Release: pairs with `take`, behind the mark that the caller makes.
     let _ = s.pending_error.compare_exchange(0, e.code(), Ordering::Release, Ordering::Relaxed);

@@ -2,9 +2,9 @@
 //!
 //! Each look at the ring takes its line away from a sender that is just about to write to it. A
 //! receiver that waits for an answer is right to look at once, since each look late is a round trip
-//! longer. One that has sent nothing for a while, and is back before a microsecond is over, had
-//! better leave the sender alone until then: it finds several messages at each look, and both ends
-//! get more done. As long as that is so.
+//! longer. A receiver that has sent nothing for a while, and is back before a microsecond is over,
+//! had better leave the sender alone until then. It finds several messages at each look, and both
+//! ends get more done. The receiver does so as long as that holds.
 //!
 //! Must not know what is received. Entry points: [`PollBackoff::before`] and [`PollBackoff::after`]
 //! each receive, [`PollBackoff::sent`].
@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::sys;
 
-/// Receives without a send between them, from which on messages are taken to come one way; and
-/// twice as many after each time that this was not worth it, up to the second.
+/// Receives without a send between them, from which on messages are taken to come one way. The
+/// number doubles after each time that this was not worth it, up to `SELDOM_TRIED`.
 const ONE_WAY: u32 = 8;
 const SELDOM_TRIED: u32 = 1024;
 /// Messages that a receive must have brought which was made to wait, or the next ones are not.

@@ -4,7 +4,7 @@
 //! parent and child simply have the same one. It knows counts, modes and the two protocol states;
 //! it does not know how the socket and the attach use them.
 //!
-//! Protocol state is edited as a copy and published by one store ([`Guarded`]): a holder that is
+//! Protocol state is edited as a copy and published by one store ([`Guarded`]). So a holder that is
 //! killed inside leaves the old state or the new one, never half.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};

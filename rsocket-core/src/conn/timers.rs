@@ -42,8 +42,8 @@ pub struct Rules {
 }
 
 /// How long what a program has left behind may wait for a peer that takes none of it, in
-/// nanoseconds: about as long as with the kernel's TCP, which gives an orphan up when its probes
-/// have come to be two minutes apart.
+/// nanoseconds. That is about as long as with the kernel's TCP, which gives an orphan up when its
+/// probes have come to be two minutes apart.
 const ORPHAN_NS: u64 = 120_000_000_000;
 
 impl Rules {

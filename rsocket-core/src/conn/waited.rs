@@ -10,8 +10,8 @@ use super::slot::Slot;
 /// In [`Slot::waiting_since`]: it has been said that the wait was too long, or in vain.
 pub(crate) const OVERDUE: u64 = u64::MAX;
 
-/// So much of the time between two looks counts, in milliseconds: where a process or a machine has
-/// stood still, its peer may have done so, too.
+/// At most so much of the time between two looks counts, in milliseconds. Where a process or a
+/// machine has stood still, its peer may have done so, too.
 const MOST_MS: i32 = 1000;
 
 /// What was found out when a stage of the wait was over.
@@ -25,9 +25,9 @@ pub(crate) enum Stage {
     Accepted = 2,
 }
 
-/// How long a connection has been waited for, as [`Slot::waiting_since`] has it: the time that
-/// counts in the lower 30 bits, the stage in the next two, when it was last looked at in the upper
-/// half; both times in milliseconds.
+/// How long a connection has been waited for, as [`Slot::waiting_since`] has it. The lower 30 bits
+/// are the time that counts, the next two the stage. The upper half is when it was last looked at.
+/// Both times are in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Waited {
     pub(crate) ms: u32,

@@ -1,5 +1,5 @@
-//! One process's end of a datagram socket: what has come and was not received, how each peer is
-//! reached, and the packets of the exchange (`wire-protocol §9.3`, `§9.5`).
+//! One process's end of a datagram socket. It has what has come and was not received, how each peer
+//! is reached, and the packets of the exchange (`wire-protocol §9.3`, `§9.5`).
 //!
 //! Everything here runs under the endpoint's lock and waits for no thread or peer. Knows neither C
 //! nor how the program waits. Entry points: [`State::gather`], [`State::front`].

@@ -3,11 +3,11 @@
 //! A datagram rsocket is a kernel UDP socket, whose descriptor the program holds, with a slot of
 //! the kind [`Kind::Datagram`]. Each destination is met by UDP, behind the exchange's header. Where
 //! the two hosts have an InfiniBand or RoCE device between them, the exchange tells each the
-//! other's queue pair, and datagrams go there from then on ([`fabric`]). Without a device, or with
-//! `RSOCKET_TRANSPORT=shm`, it brings memory to a receiver on the same host
-//! ([`crate::device::shm::mailbox`]): the receiver invites, the sender brings a ring that only the
-//! two have. In all other cases (iWARP, which has no datagrams; another host without a device) UDP
-//! carries them. What comes without a header is received as it is, and answered without one.
+//! other's queue pair. Datagrams go there from then on ([`fabric`]). Without a device, or with
+//! `RSOCKET_TRANSPORT=shm`, the exchange brings memory to a receiver on the same host
+//! ([`crate::device::shm::mailbox`]). The receiver invites, and the sender brings a ring that only
+//! the two have. In all other cases (iWARP, which has no datagrams; another host without a device)
+//! UDP carries them. What comes without a header is received as it is, and answered without one.
 //!
 //! A sender is not told when a peer's queue pair or memory has gone. So it asks every second, and
 //! goes back to UDP when there is no answer ([`peers::Pulse`]).

@@ -1,8 +1,8 @@
 //! The peers that a datagram socket has met, and how each of them is reached.
 //!
 //! Knows no system call. A destination is met by UDP (`wire-protocol §9.4`) and reached by
-//! something better once it has answered; [`Pulse`] is how it is noticed that the answer is out of
-//! date. Entry point: [`Peers`].
+//! something better once it has answered. [`Pulse`] notices that the answer is out of date. Entry
+//! point: [`Peers`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(

@@ -1,5 +1,5 @@
-//! The thread of a process whose datagram sockets use a device: it looks up paths, which takes the
-//! connection manager a while, and signals the wakers of pollers when something has come by a queue
+//! The thread of a process whose datagram sockets use a device. It looks up paths, which takes the
+//! connection manager a while. It signals the wakers of pollers when something has come by a queue
 //! pair. A thread that receives does not need it.
 //!
 //! Made with the first queue pair. Must not know the exchange. Entry points: [`pair`], [`look_up`],
@@ -51,8 +51,8 @@ struct Service {
     searches: Mutex<Searches>,
 }
 
-// SAFETY: `searches` has a lock of its own; the channel is read by the thread alone, and
-// making identifiers on it is thread-safe; the rest is plain numbers.
+// SAFETY: `searches` has a lock of its own. The channel is read by the thread alone, and making
+// identifiers on it is thread-safe. The rest is plain numbers.
 unsafe impl Sync for Service {}
 // SAFETY: as above.
 unsafe impl Send for Service {}

@@ -62,7 +62,7 @@ pub(crate) fn into_ring(
         ends.outgoing.write_header(put, &header);
         from.each(len, |bytes, n, done| {
             // SAFETY: the cursor's stretch is readable for n bytes, as the program vouched, and not
-            // the arena; the pieces of it are no more than the room there is.
+            // the arena. The pieces of it are no more than the room there is.
             unsafe { ends.outgoing.write_place(put, done, bytes, n) };
             true
         });

@@ -9,15 +9,16 @@
 //!   (`wire-protocol §8`), and the peer's device writes there. The bridge does all that
 //!   ([`crate::bridge::direct_placement`]).
 //! - *Over shared memory* the buffer is memory of this process alone. The bytes lie in a ring of
-//!   the channel until this process puts them into place, after it has checked that they are meant
-//!   for a mapping and lie inside it ([`arrive`]): a thread of the program before it takes up what
-//!   was sent after them, or a thread of ours ([`thread`]) while the program computes. Letting the
-//!   sender write here itself (`process_vm_writev`) would save a copy; but it takes a permission
-//!   that hardened hosts do not give, and `riounmap` could not promise that no write is under way.
+//!   the channel until this process puts them into place. Before that, it checks that they are
+//!   meant for a mapping and lie inside it ([`arrive`]). A thread of the program places them before
+//!   it takes up what was sent after them. Or a thread of ours ([`thread`]) does so while the
+//!   program computes. Letting the sender write here itself (`process_vm_writev`) would save a
+//!   copy. But it takes a permission that hardened hosts do not give, and `riounmap` could not
+//!   promise that no write is under way.
 //!
-//! A direct write takes the same way at its sender's end whatever carries it ([`depart`]): into the
-//! ring of the channel, whose other side is the peer process or the bridge. What the peer has
-//! mapped stands in the channel too.
+//! A direct write takes the same way at its sender's end whatever carries it ([`depart`]). It goes
+//! into the ring of the channel, whose other side is the peer process or the bridge. What the peer
+//! has mapped stands in the channel too.
 //!
 //! A mapping belongs to the process that made it, and so does all placing on that connection:
 //! memory is not a sibling's. Must not know C. The calls are [`crate::iomap`]'s. Entry

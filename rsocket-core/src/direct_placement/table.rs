@@ -1,10 +1,10 @@
 //! What this process has mapped, by connection.
 //!
 //! A connection's place here is never given back to the allocator, so that any thread may look at
-//! it at any time; what is in it changes under its lock, which is held while bytes are put into
-//! place: once it was taken, nothing is written into a mapping that is not in the list. It may be
-//! taken under the receive lock, never the other way round, and is held while the bridge's is
-//! taken.
+//! it at any time. What is in it changes under its lock, which is held while bytes are put into
+//! place. Once a thread has taken the lock, nothing is written into a mapping that is not in the
+//! list. The lock may be taken under the receive lock, never the other way round, and is held while
+//! the bridge's is taken.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -133,7 +133,7 @@ impl Place {
     }
 
     /// As [`Self::with`], for a thread that would otherwise take the lock again and again, and keep
-    /// the program's threads from it: it lets them go first.
+    /// the program's threads from it. Such a thread lets the program's threads go first.
     pub(crate) fn with_leisure<R>(&self, f: impl FnOnce(&mut Maps) -> R) -> Option<R> {
         // Relaxed: a thread that is overlooked goes first the next time.
         while self.waiting.load(Ordering::Relaxed) > 0 {

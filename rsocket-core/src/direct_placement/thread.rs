@@ -2,7 +2,7 @@
 //! appear by themselves.
 //!
 //! One for a process, made with its first mapping on a connection over shared memory. It sleeps on
-//! a waker that stands in the channels of all such connections; the sender rings it, as it does any
+//! a waker that stands in the channels of all such connections. The sender wakes it, as it does any
 //! thread that waits for bytes. After work it looks on for as long as any spinning thread of ours
 //! does, then sleeps. Entry points: [`watch`], [`forget`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -1,11 +1,11 @@
 //! What a program leaves to the next one in its process: connections across `exec`.
 //!
-//! The next program has the same descriptors and the same process id, and when it has this library
-//! too (see [`target`]) it needs nothing but the fork group's memory, the arenas, and to be told
-//! which descriptor is which connection. The first two are memfds that stay open; the third is a
-//! list in a file of its own, whose number an environment variable says. So nothing moves, no byte
-//! can be lost, and the peer notices nothing (`life-of-a-connection §5`). The next program maps all
-//! that in its constructor and removes the variable.
+//! The next program has the same descriptors and the same process id. When it has this library too
+//! (see [`target`]), it needs three things alone: the fork group's memory, the arenas, and which
+//! descriptor is which connection. The first two are memfds that stay open. The third is a list in
+//! a file of its own, whose number an environment variable says. So nothing moves, no byte can be
+//! lost, and the peer notices nothing (`life-of-a-connection §5`). The next program maps all that
+//! in its constructor and removes the variable.
 //!
 //! Must not know hooks. Entry points: [`prepare`] before `exec` and [`Will::undo`] if it failed;
 //! [`inherit`], then [`show`].
@@ -289,8 +289,8 @@ pub fn announced() -> bool {
 /// In the constructor: takes over what the last program of this process left, if the environment
 /// says so. True if there was anything.
 ///
-/// Something that is not what it should be is left alone; a connection that cannot be gone on with
-/// is reset, since its bytes would be missing.
+/// Something that is not what it should be is left alone. A connection that this program cannot go
+/// on with is reset, since its bytes would be missing.
 pub fn inherit() -> bool {
     let Some(value) = crate::environment::variable(VARIABLE) else { return false };
     let list = value.to_str().ok().and_then(|v| v.parse::<RawFd>().ok()).filter(|fd| *fd > 2);
@@ -342,8 +342,8 @@ fn take_over(item: &Item, known: bool) {
     }
 }
 
-/// Once the settings are known, if anything was inherited: shows it, and finds out whether peers on
-/// other hosts could be reached by RDMA, for which the connections' first bytes are remembered.
+/// Once the settings are known, if anything was inherited: shows it. Also finds out whether RDMA
+/// could reach peers on other hosts, for which the connections' first bytes are remembered.
 pub fn show() {
     reach::find_out();
     for fd in 0..descriptors::end() {

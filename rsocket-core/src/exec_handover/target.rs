@@ -1,11 +1,12 @@
 //! Whether a program that is about to be executed will have this library in it.
 //!
 //! The answer "yes" must be right, since then connections stay where only the library can reach
-//! them; so anything unusual is a "no", which costs no more than the fallback to TCP. Yes takes: a
-//! program for the same dynamic linker as ours, not marked to change user, group or capabilities
-//! (the linker then ignores `LD_PRELOAD`), readable, perhaps behind `#!`; and an environment that
-//! names this very file and does not turn it off. If a connection on a device is inherited, the
-//! program must also move bytes through libc, as far as its file tells ([`crate::host::image`]).
+//! them. So anything unusual is a "no", which costs no more than the fallback to TCP. For a "yes",
+//! the program must be for the same dynamic linker as ours, and readable, perhaps behind `#!`. It
+//! must not be marked to change user, group or capabilities (the linker then ignores `LD_PRELOAD`).
+//! The environment, or `/etc/ld.so.preload`, must name this very file, and nothing may turn it off.
+//! If a connection on a device is inherited, the program must also move bytes through libc, as far
+//! as its file tells ([`crate::host::image`]).
 //!
 //! Entry point: [`judge`].
 

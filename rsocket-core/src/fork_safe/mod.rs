@@ -2,12 +2,12 @@
 //! place before the first byte of the program's. So the process that uses the connection after a
 //! `fork` is the one that has it.
 //!
-//! The end that accepted greets ([`greeting`]) on TCP, and the end that connected comes by RDMA's
-//! own manager to the same address and port; both then close TCP. Here the program's descriptor
-//! stays the same socket: it is dissolved, and tied to the bridge instead, as that of any
-//! connection over RDMA ([`crate::native::rdma`]), so that duplicates, fork siblings and epoll
-//! sets need not be told. Until it is known what the peer is, no call goes to the kernel: each
-//! looks ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
+//! The end that accepted greets ([`greeting`]) on TCP. The end that connected comes by RDMA's own
+//! manager to the same address and port. Both then close TCP. Here the program's descriptor stays
+//! the same socket. The socket is dissolved, and tied to the bridge instead, as that of any
+//! connection over RDMA ([`crate::native::rdma`]). So duplicates, fork siblings and epoll sets need
+//! not be told. Until it is known what the peer is, no call goes to the kernel: each looks
+//! ([`settle`]) and waits here. Doubt is TCP, to which nothing was added.
 //!
 //! The owners of the descriptor take the steps, under the pairing lock. The bridge may be another
 //! process's ([`crate::bridge::migrate`]), and moves the state where it alone knows. A process that
@@ -44,10 +44,10 @@ use greeting::{GREETING, Heard};
 /// How long a peer of which nothing is known is silent before it is greeted, in nanoseconds. An
 /// ordinary client that speaks first has spoken by then.
 const SILENCE_NS: u64 = 1_000_000_000;
-/// How long the greeting of a peer of which nothing is known is waited for, in nanoseconds: less
-/// than [`SILENCE_NS`], so that two of ours meet as ordinary programs do.
+/// How long the greeting of a peer of which nothing is known is waited for, in nanoseconds. That is
+/// less than [`SILENCE_NS`], so that two of ours meet as ordinary programs do.
 const LISTEN_NS: u64 = 500_000_000;
-/// How long a peer that was greeted is expected, in nanoseconds: meanwhile no other connection with
+/// How long a peer that was greeted is expected, in nanoseconds. Meanwhile no other connection with
 /// its host is greeted, and what the program sends waits.
 const EXPECT_NS: u64 = 5_000_000_000;
 /// How soon a thread that waits looks again, in nanoseconds: at first, and when nothing has come of

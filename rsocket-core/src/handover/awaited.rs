@@ -21,8 +21,9 @@ const LOOK_EVERY: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 500_000 
 /// Of many residual bytes, no more than this fits into a receive buffer that no reader empties.
 const ENOUGH: u64 = 16 * 1024;
 
-/// Waits, a tenth of a second at most, until TCP has brought `all` bytes of the stream, or as many
-/// of those that are left as can wait unread. False when it has ended without them.
+/// Waits, a tenth of a second at most, until TCP has brought `all` bytes of the stream. Of those
+/// that are left, as many as can wait unread are enough. False when the stream has ended without
+/// them.
 #[must_use]
 pub fn comes(fd: RawFd, all: u64) -> bool {
     let end = sys::now_ns().saturating_add(PATIENCE_NS);

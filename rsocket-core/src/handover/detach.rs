@@ -2,8 +2,8 @@
 //!
 //! A fallback is one-sided. For the bytes it sends, a side marks "the channel ends at M, the rest
 //! is TCP". For the bytes it receives, it asks the peer to set that mark at its next call, and
-//! reads up to it: what is in the channel is never lost, whatever becomes of the peer. Only where
-//! the next reader knows nothing of this library does it say how many bytes it took; the peer then
+//! reads up to it. What is in the channel is never lost, whatever becomes of the peer. A side says
+//! how many bytes it took only where the next reader knows nothing of this library. The peer then
 //! sends what is unread by TCP, and everything after it too ([`Scope`]).
 
 use core::sync::atomic::Ordering;
@@ -119,8 +119,8 @@ fn has_more_to_return(s: &Slot, scope: Scope) -> bool {
 }
 
 /// Between hosts the fallback is the sender's alone: our bytes go by TCP from here on. What the
-/// peer sends stays on the device, where this process can still read it; a stranger to the bridge
-/// could not, and gets a reset.
+/// peer sends stays on the device, where this process can still read it. A stranger to the bridge
+/// could not read it, and gets a reset.
 fn leave_bridge(s: &Slot, fd: RawFd, reason: Reason) {
     let Some(ends) = link::ends(s) else { return };
     if s.send_mode() != SendMode::Returned {
@@ -193,8 +193,8 @@ fn end_incoming(s: &Slot, ends: &Ends, scope: Scope) {
 }
 
 /// Whether the receiving direction never leaves TCP, since its sender was not told yet that it may.
-/// Before the direction is acknowledged there is nothing to tell the peer; but another thread may
-/// be about to, under a lock that is not ours.
+/// Before the direction is acknowledged there is nothing to tell the peer. But another thread may
+/// be about to acknowledge it, under a lock that is not ours.
 fn stays_in_kernel(s: &Slot) -> bool {
     loop {
         match s.receive_mode() {

@@ -25,7 +25,7 @@ use crate::sys::{self, descriptor, sockets};
 const FEW: usize = 512;
 
 /// Puts a socket at `fd` that has all that is left of the stream, and its end. False if that cannot
-/// be had; then what was moved is lost, and the caller must see to it that the stream does not look
+/// be had. Then what was moved is lost, and the caller must see to it that the stream does not look
 /// whole. The connection's peer has sent FIN, and its channel has so many bytes `unread`.
 pub(crate) fn replace(guard: &mut RecvGuard<'_>, fd: RawFd, unread: usize) -> bool {
     let (s, ends) = (guard.s, guard.ends);

@@ -1,7 +1,7 @@
 //! What a connection has moved, counted where it costs nothing and added to the process's counters
 //! when it ends or when they are reported.
 //!
-//! A count is a plain load and store under the lock that the data path holds anyway; two threads in
+//! A count is a plain load and store under the lock that the data path holds anyway. Two threads in
 //! TCP calls at the same moment may lose a count, never a byte.
 
 use crate::conn::conn_counters::ConnCounters;

@@ -3,9 +3,9 @@
 //! process is asked or told; a reader that may read the file looks when it likes.
 //!
 //! The file is made when the first such connection comes ([`file`](self::file), some ten system
-//! calls), never in a sandbox, and where none can be made there is none. A process that ends
-//! removes it; one that was killed leaves it. Must not know pairing or devices. Entry points:
-//! [`enter`], [`record`], [`leave`], [`ended`].
+//! calls), never in a sandbox. Where none can be made there is none. A process that ends removes
+//! it; one that was killed leaves it. Must not know pairing or devices. Entry points: [`enter`],
+//! [`record`], [`leave`], [`ended`].
 
 #![cfg_attr(
     test,
@@ -116,8 +116,8 @@ impl Record {
     }
 
     /// The credits of the small class, where nothing else has changed. What the next message may
-    /// have is then shown as it was, though without room in the large class it is what is left of a
-    /// small segment.
+    /// have is then shown as it was. But without room in the large class the true value is what is
+    /// left of a small segment.
     #[inline(always)]
     pub(crate) fn small_credits(&self, credits: u16) {
         let others = self.word(word::ROOM).load(Ordering::Relaxed) & !(0xffff << 32);
@@ -350,9 +350,9 @@ pub fn forked() {
     STATE.settle(NONE);
 }
 
-/// After `exec`, before anything else is asked of a connection that goes on: its record was in the
-/// file of the last program, which is not mapped any more, and this one's will be known by the same
-/// process.
+/// After `exec`, before anything else is asked of a connection that goes on. Its record was in the
+/// file of the last program, which is not mapped any more. The file of this program will be known
+/// by the same process id.
 pub fn forget_last_program(s: &Slot) {
     if (s.record.load(Ordering::Relaxed) >> 32) as u32 == sys::pid() {
         s.record.store(0, Ordering::Relaxed);

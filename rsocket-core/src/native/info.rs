@@ -28,10 +28,10 @@ const PATH_MTU: usize = 60;
 const BYTES_RECEIVED: usize = 128;
 const BYTES_SENT: usize = 200;
 
-/// The kernel's `struct tcp_info`, as many of its bytes as the kernel has. Of a connection its
-/// state and what it has sent and received are true, and over RDMA the largest packets; the rest
-/// would be about the kernel's own TCP connection, and is 0. Of a socket that is none, a listener
-/// above all, it is what the kernel says.
+/// The kernel's `struct tcp_info`, as many of its bytes as the kernel has. Of a connection, its
+/// state and what it has sent and received are true, and over RDMA the largest packets. The rest
+/// would be about the kernel's own TCP connection, and is 0. Of a socket that is no connection, a
+/// listener above all, it is what the kernel says.
 ///
 /// # Errors
 /// As getsockopt(2).

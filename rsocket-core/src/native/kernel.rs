@@ -1,8 +1,8 @@
-//! Peers on this host, without an RDMA device: a kernel TCP connection to the real address, beside
-//! which both ends attach shared memory as where policy excludes TCP. The kernel has the names, the
-//! accept queue, FIN and reset.
+//! Peers on this host, without an RDMA device. The two ends have a kernel TCP connection to the
+//! real address. Beside it both ends attach shared memory, as where policy excludes TCP. The kernel
+//! has the names, the accept queue, FIN and reset.
 //!
-//! A peer elsewhere cannot be met this way: its address is refused before anything is sent to it,
+//! A peer elsewhere cannot be met this way. Its address is refused before anything is sent to it,
 //! and what comes from it is reset when it is accepted.
 
 use core::time::Duration;

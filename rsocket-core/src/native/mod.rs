@@ -3,8 +3,8 @@
 //!
 //! There are two ways. Over RDMA the connection manager brings the two ends together. Where no RDMA
 //! device leads to the peer, but the peer is on this host, a kernel TCP connection to the real
-//! address does ([`kernel`]), beside which the two ends attach shared memory; no byte of the
-//! program's ever travels on it.
+//! address does ([`kernel`]). Beside it the two ends attach shared memory; no byte of the program's
+//! ever travels on the TCP connection.
 //!
 //! Must not know C, nor the table of descriptors. Every call takes the number of the socket
 //! ([`SlotId`]) and its descriptor, which is a kernel TCP socket either way. Only [`connect`] and
@@ -105,8 +105,8 @@ fn connect_by_kernel(id: SlotId, fd: RawFd, to: &SockAddr) -> Result<(), Failure
     result
 }
 
-/// Takes the next connection of a listener: its number, its descriptor (with `SOCK_CLOEXEC` and
-/// `SOCK_NONBLOCK` as `flags` say, whatever the listener has) and the peer's name.
+/// Takes the next connection of a listener: its number, its descriptor and the peer's name. The
+/// descriptor has `SOCK_CLOEXEC` and `SOCK_NONBLOCK` as `flags` say, whatever the listener has.
 ///
 /// # Errors
 /// As accept4(2).

@@ -169,8 +169,8 @@ const INSTEAD_NS: u64 = 1_000_000_000;
 /// for sockets that block; the others have gone on by the time they hear of the refusal.
 ///
 /// # Errors
-/// No peer is there either; or none was asked: there is no RDMA here, the socket does not block,
-/// the address is loopback's, or that host was silent lately.
+/// No peer is there either, or none was asked. None is asked where there is no RDMA here, the
+/// socket does not block, the address is loopback's, or that host was silent lately.
 pub fn connect_instead(id: SlotId, fd: RawFd, to: &SocketAddr) -> Result<(), Failure> {
     let refused = Err(Failure::Refused);
     reach::find_out();

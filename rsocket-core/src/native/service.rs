@@ -1,7 +1,8 @@
 //! A thread that goes on with the pairings of the process while there are any, whatever the program
-//! does: a peer that sends must not wait until our program happens to make a call. It sleeps when
-//! nothing is left to do, and is started with the first connection. Where it cannot be started, and
-//! in a forked child before its own first connection, pairings go on in the program's calls alone.
+//! does. A peer that sends must not wait until our program happens to make a call. The thread
+//! sleeps when nothing is left to do, and is started with the first connection. Where it cannot be
+//! started, and in a forked child before its own first connection, pairings go on in the program's
+//! calls alone.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

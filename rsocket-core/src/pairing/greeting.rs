@@ -231,8 +231,8 @@ struct Reached {
     there: Option<RawFd>,
 }
 
-/// Finds out whether the peer's waker can be woken, by what has come with its message from `at` on:
-/// a socket of its namespace, if it says so, or the waker's eventfd.
+/// Finds out whether the peer's waker can be woken, by what has come with its message from `at` on.
+/// That is a socket of the peer's namespace, if the peer says so, or the waker's eventfd.
 fn reach(waker: u64, has_envoy: bool, mail: &mut Mail, at: usize) -> Result<Reached, Reason> {
     let came = mail.take(at);
     if !has_envoy {

@@ -28,7 +28,7 @@ pub fn before_exec(id: SlotId, s: &Slot, fd: RawFd) {
     }
 }
 
-/// After `exec`, in a process that has one thread: what the last program held open of pairings is
+/// After `exec`, in a process that has one thread. What the last program held open of pairings is
 /// closed, though its threads may have begun one after [`before_exec`].
 pub fn after_exec() {
     fork_group::each_used(|_, s| {
@@ -38,9 +38,9 @@ pub fn after_exec() {
     });
 }
 
-/// This process gives the connection up, and siblings go on with it: what it alone has of an
-/// unfinished pairing is finished, if the peer has done its part, and begins again if not. `fd` is
-/// still open. Blocks as [`crate::pairing::forget`].
+/// This process gives the connection up, and siblings go on with it. What this process alone has of
+/// an unfinished pairing is finished, if the peer has done its part, and begins again if not. `fd`
+/// is still open. Blocks as [`crate::pairing::forget`].
 pub fn hand_over(id: SlotId, s: &Slot, fd: RawFd) {
     conclude(id, s, fd);
 }
@@ -75,8 +75,8 @@ fn is_unfinished(s: &Slot) -> bool {
 fn conclude(id: SlotId, s: &Slot, fd: RawFd) {
     let Some(s) = PairingGuard::take(s) else { return };
     if s.phase() == Phase::HelloSent && !elsewhere(&s) {
-        // From here on the peer cannot send its hello-ack any more: either it is here, or the peer
-        // learns that it has to begin again too.
+        // From here on the peer cannot send its hello-ack any more. Either the hello-ack is here,
+        // or the peer learns that it has to begin again too.
         Channel { fd: s.pairing.fd() }.hear_no_more();
         let _ = stack::on_own_only(|| finish(id, &s, fd));
     }

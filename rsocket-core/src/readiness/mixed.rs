@@ -4,11 +4,11 @@
 //! 1. Look at every socket on device (no system call). Is anything wanted ready, ask the kernel
 //!    about the rest without waiting, and return.
 //! 2. Spin for as long as the sockets find that it pays.
-//! 3. Borrow a waker, put it into the waiter slots of what is wanted, look again, and sleep on the
-//!    kernel's descriptors, the TCP descriptors and the waker together.
+//! 3. Borrow a waker, put it into the waiter slots of what is wanted, and look again. Then sleep on
+//!    the kernel's descriptors, the TCP descriptors and the waker together.
 //!
-//! Nothing with a destructor is alive across the sleep, which is a cancellation point; what a
-//! thread leaves behind that is cancelled there, or jumps out of it, is noted where the waker comes
+//! Nothing with a destructor is alive across the sleep, which is a cancellation point. A thread may
+//! be cancelled there, or jump out of it: what it leaves behind is noted where the waker comes
 //! from.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -26,8 +26,9 @@ use crate::failure::Failure;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
-/// Sleep at most so long where the kernel's word is unusable (a waker that cannot be had, an event
-/// that is always there and never wanted): rare, and better than a busy loop or a missed event.
+/// Sleep at most so long where the kernel's word is unusable: a waker cannot be had, or an event is
+/// always there and never wanted. Such a nap is rare, and better than a busy loop or a missed
+/// event.
 const NAP: Duration = Duration::from_millis(5);
 
 /// No time.
@@ -146,7 +147,7 @@ struct Wait<'a, S: Source> {
     find: Finder,
     entries: &'a mut [Entry],
     /// One for each entry that is [`asked`](Entry::asked) about, then one for the waker and one for
-    /// its eventfd, if there is one, and what else there is to sleep on.
+    /// its eventfd, if there is one. Behind them comes what else there is to sleep on.
     kernel: &'a mut [pollfd],
     recheck_after: Option<Duration>,
     /// What handlers had run when the wait began.

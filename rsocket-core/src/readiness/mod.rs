@@ -1,14 +1,17 @@
-//! poll, select and epoll over sockets of both kinds: those that are wholly the kernel's, and those
-//! that have a device beside their TCP connection (*on device*), for which the kernel alone can no
-//! longer say what is ready.
+//! poll, select and epoll over sockets of both kinds. Those of one kind are wholly the kernel's.
+//! Those of the other have a device beside their TCP connection (*on device*): the kernel alone can
+//! no longer say what is ready.
 //!
-//! From the bottom up: [`source`] (what this layer wants to know about a socket, as a trait, so
-//! that the tests can play one), `mixed` (one wait over any mixture of descriptors), [`poll`] and
-//! [`select`] (that wait in the program's spelling), [`epoll`] (the mirror of the kernel's epoll
-//! objects).
+//! From the bottom up:
+//!
+//! - [`source`]: what this layer wants to know about a socket, as a trait, so that the tests can
+//!   play one;
+//! - `mixed`: one wait over any mixture of descriptors;
+//! - [`poll`] and [`select`]: that wait in the program's spelling;
+//! - [`epoll`]: the mirror of the kernel's epoll objects.
 //!
 //! It must not know how a device moves bytes, nor what hooks are. What is on plain TCP costs
-//! nothing here: the callers come only when a socket is on device, and a set without such a member
+//! nothing here. The callers come only when a socket is on device, and a set without such a member
 //! is passed to the kernel untouched.
 
 mod deadline;

@@ -12,9 +12,9 @@ use super::scratch::Room;
 use super::source::Source;
 use crate::failure::Failure;
 
-/// As `ppoll`. To be called when a descriptor among `fds` is on device, has to be looked at again,
-/// or is an epoll set of which [`polled`](super::epoll::polled) is true; right, but slower than the
-/// kernel, otherwise. A null `mask` leaves the signal mask alone.
+/// As `ppoll`. Call it when one of `fds` is on device, has to be looked at again, or is an epoll
+/// set of which [`polled`](super::epoll::polled) is true. Otherwise it is right, but slower than
+/// the kernel. A null `mask` leaves the signal mask alone.
 ///
 /// # Errors
 /// `EINTR`, `ENOMEM`, `EINVAL` as the kernel.

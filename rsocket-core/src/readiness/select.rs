@@ -1,5 +1,6 @@
-//! `select` and `pselect` over sockets of both kinds: translated into the wait of `mixed` and back
-//! exactly as Linux does it (`POLLIN_SET`, `POLLOUT_SET` and `POLLEX_SET` of `fs/select.c`).
+//! `select` and `pselect` over sockets of both kinds. They are translated into the wait of `mixed`
+//! and back exactly as Linux does it (`POLLIN_SET`, `POLLOUT_SET` and `POLLEX_SET` of
+//! `fs/select.c`).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::time::Duration;

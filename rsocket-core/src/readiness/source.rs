@@ -83,9 +83,9 @@ pub trait Source: Sync + 'static {
     /// Translates what the kernel said about the TCP descriptor into what the program may see.
     fn heard(&self, slot: SlotId, fd: RawFd, kernel: Events) -> Events;
     /// Puts the waker into the waiter slots of the directions of `interest`, unless it is there
-    /// already; false when one of them is ready by level meanwhile, or when there is no free word
-    /// (the caller then sleeps for a short time only). After false the waker is in no word of this
-    /// slot.
+    /// already. False when one of them is ready by level meanwhile. False also when there is no
+    /// free word: the caller then sleeps for a short time only. After false the waker is in no word
+    /// of this slot.
     fn arm(&self, slot: SlotId, interest: Events, waker: u64, mark_ready: bool) -> bool;
     /// As [`Source::arm`] for the receiving direction, but unread bytes do not count: false only
     /// when `progress().received` is no longer `seen`.
@@ -136,9 +136,9 @@ pub trait Source: Sync + 'static {
     /// A waker for one wait, which stands at `frame` on its thread's stack and may be left by a
     /// jump.
     fn borrow_waker(&self, frame: usize) -> Option<Self::Waker>;
-    /// Sleeps until this socket alone has something to read, without a waker and without the
-    /// kernel's word on it, where the last such sleeps were brief: for `limit` at most, and some
-    /// milliseconds. Whether the peer woke it; `None` where a whole sleep is due.
+    /// Sleeps until this socket alone has something to read, where the last such sleeps were brief.
+    /// It does so without a waker and without the kernel's word on the socket, for `limit` at most,
+    /// and some milliseconds. Whether the peer woke it; `None` where a whole sleep is due.
     ///
     /// # Errors
     /// `EINTR` after a handler.

@@ -110,8 +110,8 @@ fn on_tcp(call: &Call<'_>, to: &mut Cursor<'_>) -> Result<Got, Failure> {
     }
 }
 
-/// A direction that is not TCP's has no channel: one that may not use TCP waits for it, another one
-/// was closed just now, or is broken.
+/// A direction that is not TCP's has no channel. A connection that may not use TCP waits for it.
+/// Any other connection was closed just now, or is broken.
 fn without_channel(call: &Call<'_>, deadline: &CallDeadline) -> Result<Got, Failure> {
     let s = call.s;
     if s.has(flag::STRICT) && !link::has_channel(s) {
@@ -166,10 +166,10 @@ fn broken(s: &Slot, fd: RawFd, what: &str) -> Failure {
     Failure::Reset
 }
 
-/// No switch offset was seen. What TCP has is looked at first and the switch offset after it: on
-/// one host a switch offset is published before any byte that follows it can come by TCP (from a
-/// sender that has gone back already), and before FIN. Between hosts FIN may be here before the
-/// word of the switch offset ([`tcp_anchored`]).
+/// No switch offset was seen. What TCP has is looked at first and the switch offset after it. On
+/// one host a switch offset is published before FIN. It is also published before any byte that
+/// follows it can come by TCP (from a sender that has gone back already). Between hosts FIN may be
+/// here before the word of the switch offset ([`tcp_anchored`]).
 fn before_the_switch(
     guard: &mut RecvGuard<'_>,
     call: &Call<'_>,
@@ -384,7 +384,7 @@ fn placer<'a>(call: &Call<'a>, ends: &'a Ends) -> Option<(Placer<'a>, &'a Ends)>
     Placer::of(call.id, call.s, call.fd).map(|placer| (placer, ends))
 }
 
-/// The connection has failed, and the call has bytes to report: the kernel keeps the error for the
+/// The connection has failed, and the call has bytes to report. The kernel keeps the error for the
 /// next call, which may be one that only the kernel does.
 #[cold]
 fn fails_later(s: &Slot, fd: RawFd) -> bool {
@@ -422,8 +422,8 @@ fn after_silence(s: &Slot, fd: RawFd, ends: &Ends, at: &RecvState) -> Result<Sil
         return Ok(Silence::Nothing);
     }
     match kernel::ending(fd) {
-        // TCP's word may overtake the device's: the end of the stream is what the bridge says, and
-        // bytes beyond the offset are those of a sender whose fallback is still to be heard of.
+        // TCP's word may overtake the device's. The end of the stream is what the bridge says.
+        // Bytes beyond the offset are those of a sender whose fallback is still to be heard of.
         Ending::Fin if s.has(flag::TCP_ANCHORED) => {
             if !s.has(flag::FIN_FIRST) {
                 s.set(flag::FIN_FIRST);

@@ -4,7 +4,7 @@
 //! A sleep is dear by what surrounds it. The kernel is asked for `O_NONBLOCK` and `SO_RCVTIMEO`,
 //! and polls the TCP socket and a waker, which is a socket, too. Then the waker is read. None of
 //! that changes from one answer to the next. So if the last sleep was brief and nothing was changed
-//! since, the next one is on the waiter slot itself ([`on_word`]), for [`LONGEST`] at most. A
+//! since, the next one is on the waiter slot itself ([`on_word`]). It lasts [`LONGEST`] at most. A
 //! thread that changes something by a call of this library changes the connection's `option_cache`.
 //! What is changed in another way, and what TCP alone says (a peer that was killed), is heard that
 //! much later. That happens once: a whole sleep follows one that was not brief.

@@ -1,7 +1,7 @@
 //! Sending and receiving past the channel, where a bridge of this process is beyond it
 //! ([`crate::bridge::bypass`]).
 //!
-//! Here is what the socket layer has to say to that: the connection is in the middle of its life,
+//! Here is what the socket layer has to say to that. The connection is in the middle of its life,
 //! the lock of the direction is held, and the channel has nothing that comes first. Whatever is
 //! otherwise is for [`super::send`] and [`super::receive`], which go on where this has stopped.
 //! Must not know queue pairs. Entry points: [`send`], [`send_on`], [`send_at_once`] and [`first`]
@@ -36,8 +36,8 @@ const OTHERWISE: u32 = flag::UNCOMMON & !flag::BRIDGED | flag::TCP_ANCHORED;
 /// How long a sender sleeps before it looks again, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;
 
-/// Naps without news after which it uses the channel: a peer that does not read is given that time
-/// once, and then the channel is filled as TCP's buffers would be.
+/// Naps without news after which the sender uses the channel. A peer that does not read is given
+/// that time once, and then the channel is filled as TCP's buffers would be.
 const SOON: u32 = 4;
 
 /// Whether the connection is in the middle of its life over a bridge.
@@ -199,8 +199,8 @@ pub(super) enum Looked {
 }
 
 /// The first look of a call that receives, or that after a wait. A `new` call on the only CPU may
-/// look only when it has given that away, which [`wait::readable`] does: then this says that there
-/// is nothing.
+/// have to give that away before it looks, which [`wait::readable`] does. In that case this says
+/// that there is nothing.
 #[inline]
 pub(super) fn first(s: &Slot, to: &mut Cursor<'_>, flags: i32, born: u32, new: bool) -> Looked {
     if !may_receive(s, flags) || asking::kernel_was_heard(s) {

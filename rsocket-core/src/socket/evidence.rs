@@ -1,5 +1,5 @@
-//! What the calls of a connection that is on TCP say about how long it is going to live: what its
-//! position counts, which times the attach ([`policy::MARK`]).
+//! What the calls of a connection that is on TCP say about how long it is going to live. The
+//! connection's position counts that, and times the attach ([`policy::MARK`]).
 //!
 //! Must not know what is done about it. Entry point: [`count`].
 #![forbid(unsafe_code)]

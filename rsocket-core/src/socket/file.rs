@@ -1,4 +1,4 @@
-//! `sendfile` on a connection that is on its device: the file's bytes are read straight into the
+//! `sendfile` on a connection that is on its device. The file's bytes are read straight into the
 //! peer's channel, which saves a copy of all of them.
 //!
 //! It happens under the send lock, so the file is only asked for what is in memory already

@@ -1,5 +1,5 @@
-//! A call that looks at more than one carrier has: TCP's bytes before the switch offset, the
-//! channel's, and TCP's again behind the channel's last one.
+//! A call that looks at what more than one carrier has. That is TCP's bytes before the switch
+//! offset, the channel's, and TCP's again behind the channel's last one.
 //!
 //! It takes nothing, so each look begins with the first byte again, and unread bytes of TCP's hide
 //! from poll(2) what comes behind them. Must not know who looks, or how long. Entry points:
@@ -22,9 +22,9 @@ use crate::sys::{self, sandbox};
 /// How soon a sleeper that gets no wake for what it waits for looks again, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
-/// Continues a look that has found TCP's bytes before the switch offset, and the channel's, with
-/// what TCP has behind the channel's last byte: the sender has gone back already. `to` are all the
-/// buffers, of which the cursor has used up what was found.
+/// Continues a look that has found TCP's bytes before the switch offset, and the channel's. It goes
+/// on with what TCP has behind the channel's last byte: the sender has gone back already. `to` are
+/// all the buffers, of which the cursor has used up what was found.
 ///
 /// Stays a function: its lists are no part of the frame of every receive.
 #[inline(never)]

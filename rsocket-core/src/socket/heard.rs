@@ -1,5 +1,5 @@
-//! What a program has heard of a connection's end by a call that the kernel answers: `TCP_INFO`,
-//! `SO_ERROR`, a name or a shutdown of what is connected no more.
+//! What a program has heard of a connection's end by a call that the kernel answers. Such calls are
+//! `TCP_INFO`, `SO_ERROR`, a name or a shutdown of what is connected no more.
 //!
 //! The kernel may know of an end that no look of the library's has seen yet. Once a program has
 //! heard of it, no later call may know less. Must not know hooks. Entry points: [`state`],

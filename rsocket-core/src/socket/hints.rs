@@ -15,7 +15,7 @@ use crate::conn::slot::{Slot, flag};
 /// Whether the channel has something for the receiver.
 #[inline]
 pub(crate) fn data_waiting(s: &Slot, ends: &Ends) -> bool {
-    // Acquire: pairs with the release in room::publish.
+    // Acquire: pairs with the release in room::follows.
     let hint = s.unread_hint.load(Ordering::Acquire);
     // Relaxed: a setting of the program; a call that races with it may see either.
     if s.low_water.load(Ordering::Relaxed) > 1 {
@@ -44,8 +44,8 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
         || handover_state::is_asked_back(&ends.outgoing)
 }
 
-/// How far the two directions have come: messages that were published for us, read or not, and how
-/// often the sender found no room and then had some again.
+/// How far the two directions have come. `received` tells of the messages that were published for
+/// us, read or not. `room` tells how often the sender found no room and then had some again.
 pub fn progress(s: &Slot) -> Progress {
     let Some(ends) = link::ends(s) else { return Progress::default() };
     let received = unread::received(s, &ends);

@@ -43,7 +43,7 @@ pub fn is_told(id: SlotId) -> bool {
 }
 
 /// What the control message of a message that TCP gave has to say, or `None` where the kernel
-/// knows: beside the switch offset both have bytes.
+/// knows. Beside the switch offset TCP and the channel both have bytes.
 #[must_use]
 pub fn beside_tcp(id: SlotId, fd: RawFd) -> Option<i32> {
     match super::unread(id, fd)? {

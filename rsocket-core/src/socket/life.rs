@@ -47,7 +47,7 @@ pub fn about_to_listen(id: SlotId, fd: RawFd) {
     }
 }
 
-/// Before the program asks for an option of a connection or a listener; true where the kernel would
+/// Before the program asks for an option of a connection or a listener. True where the kernel would
 /// say 1, and the program has never set it and is to be told 0.
 #[must_use]
 pub fn option_asked(id: SlotId, fd: RawFd, level: i32, name: i32) -> bool {

@@ -1,12 +1,12 @@
-//! What a socket is, once the preload library has seen it: a TCP socket of the kernel's, beside
-//! which a device may be put, and from which bytes may travel either way.
+//! What a socket is, once the preload library has seen it. It is a TCP socket of the kernel's. A
+//! device may be put beside it, and bytes may travel from it either way.
 //!
 //! This module is the door: everything above (hooks, readiness) calls the functions here, with the
 //! number of a connection ([`SlotId`]) and the program's own descriptor. Nothing here has heard of
 //! hooks or of the table that leads from one to the other.
 //!
-//! The pattern of a data call is: ask for the [`Route`]; for `Kernel` let libc do it and report
-//! when it has returned; for `Device` call [`receive()`] or [`send()`].
+//! The pattern of a data call is to ask for the [`Route`] first. For `Kernel` let libc do it and
+//! report when it has returned. For `Device` call [`receive()`] or [`send()`].
 
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::RawFd;
@@ -519,10 +519,10 @@ pub fn not_passed(id: SlotId) {
     fds_in_flight::take_back(id);
 }
 
-/// Back to TCP, since this process will not be able to do anything more about the connection: a
-/// sandbox is ahead in which our system calls might be fatal, or its numbers will mean different
-/// things to different threads. True when nothing is left of the connection that the kernel does
-/// not know: then it is best forgotten.
+/// Back to TCP, since this process will not be able to do anything more about the connection. A
+/// sandbox is ahead in which our system calls might be fatal, or the process's numbers will mean
+/// different things to different threads. True when nothing is left of the connection that the
+/// kernel does not know: then it is best forgotten.
 #[must_use]
 pub fn refuse_for_good(id: SlotId, fd: RawFd, reason: Reason) -> bool {
     let Some(s) = slot(id) else { return true };

@@ -1,6 +1,6 @@
 //! What a socket is asked to be.
 //!
-//! Most options are the kernel's, since the descriptor is its socket; what is known here is which
+//! Most options are the kernel's, since the descriptor is its socket. What is known here is which
 //! of them leave a connection on a device as it is ([`harmless`]). What an rsocket has beside them
 //! is [`crate::config::sizes`]'s.
 #![forbid(unsafe_code)]
@@ -22,8 +22,8 @@ pub fn harmless(level: i32, name: i32) -> bool {
 }
 
 /// Options that are not [`harmless`], that a socket has from the one that listens, and that the
-/// kernel tells of: level, name, and the value of a socket of which nothing was asked.
-/// (`TCP_MD5SIG` it does not tell.)
+/// kernel tells of. Each has its level, its name, and the value of a socket of which nothing was
+/// asked. (`TCP_MD5SIG` it does not tell.)
 const INHERITED: [(i32, i32, i32); 6] = [
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0),
     (libc::SOL_SOCKET, 65, 0), // SO_TIMESTAMPING_NEW

@@ -1,5 +1,5 @@
 //! Receiving without taking: nothing at all, or with `MSG_PEEK`. There each attempt begins with the
-//! first unread byte again, so that waiting for more (`MSG_WAITALL`, `SO_RCVLOWAT`) is waiting for
+//! first unread byte again. So waiting for more (`MSG_WAITALL`, `SO_RCVLOWAT`) is waiting for
 //! something new, not for something to read.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -125,8 +125,8 @@ fn may_wait(s: &Slot, fd: RawFd, flags: i32) -> bool {
         && s.unwaiting.load(Ordering::Relaxed) & call_deadline::unwaiting(libc::SO_RCVTIMEO) == 0
 }
 
-/// There are bytes, an end or an error to be had: bytes first, and an error before an end, unless
-/// it is for senders alone ([`super::boundary::own_end`]).
+/// There are bytes, an end or an error to be had. Bytes come first, and an error before an end,
+/// unless the error is for senders alone ([`super::boundary::own_end`]).
 fn no_error(id: SlotId, s: &Slot, fd: RawFd) -> Result<usize, Failure> {
     if s.has(flag::BRIDGED | flag::ENDED) || unread(id, s, fd).is_some_and(|n| n > 0) {
         return Ok(0);

@@ -5,8 +5,8 @@
 use crate::conn::machine::{Phase, SendMode};
 use crate::conn::slot::SlotId;
 
-/// How far a connection whose sends the kernel carries out is from leaving TCP, for a call that has
-/// much to send: the ends meet only between calls.
+/// How far a connection whose sends the kernel carries out is from leaving TCP. A call that has
+/// much to send asks for it: the ends meet only between calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prospect {
     /// It stays on TCP.

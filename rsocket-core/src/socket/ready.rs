@@ -24,8 +24,8 @@ use crate::waiting::spinning;
 use crate::wire::word::{Message, Word};
 use crate::{bridge, fork_safe, pairing};
 
-/// Whether nothing but the sender's mark was found, which may have come behind a look's beginning:
-/// then the receiver follows now, and the kernel knows whether there is something to read.
+/// Whether nothing but the sender's mark was found, which may have come behind a look's beginning.
+/// Then the receiver follows now, and the kernel knows whether there is something to read.
 #[inline]
 fn only_the_mark(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     if fd < 0 || handover_state::end(&ends.incoming).is_none() {
@@ -52,7 +52,7 @@ fn common(s: &Slot) -> Option<Look> {
     }
     let ends = link::ends(s)?;
     let mut ready = Events::empty();
-    // Acquire: pairs with the release in room::publish.
+    // Acquire: pairs with the release in room::follows.
     let hint = s.unread_hint.load(Ordering::Acquire);
     if hint as u32 != 0 {
         ready |= Events::IN;
@@ -90,8 +90,8 @@ pub fn foresee(s: &Slot) {
     }
 }
 
-/// Looks, without a system call once both directions are settled; but for a question now and then
-/// where there is no room and the peer sends no more.
+/// Looks, without a system call once both directions are settled. The exception is a question now
+/// and then where there is no room and the peer sends no more.
 #[inline]
 pub fn look(id: SlotId, s: &Slot, fd: RawFd) -> Look {
     common(s).unwrap_or_else(|| look_closely(id, s, fd, true))
@@ -313,7 +313,7 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, waker: u64, mark: bool) -> Ar
     // Behind the wakers: the thread that takes the device's event away arms again for the sleepers
     // whose wakers it sees.
     let brought = s.has(flag::BRIDGED) && bridge::arm(s);
-    // Arming a waker ends with the fence that pairs with the one in wake(): either the peer sees
+    // Arming a waker ends with the fence that pairs with the one in wake(). Either the peer sees
     // the waker, or we see what it published before it looked.
     let look = if brought { look_again(id, s, -1) } else { look(id, s, -1) };
     if look.ready.intersects(interest) {

@@ -1,4 +1,4 @@
-//! What the far end of a channel has not taken is found again, after any number of laps: it is sent
+//! What the far end of a channel has not taken is found again, after any number of laps. It is sent
 //! by TCP when a direction goes back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

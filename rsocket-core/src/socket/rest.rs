@@ -1,5 +1,5 @@
-//! `SO_RCVLOWAT` across a boundary: what is unread in the channel is too little, and what follows
-//! it comes by TCP; or what comes before it is still there.
+//! `SO_RCVLOWAT` across a boundary. What is unread in the channel is too little, and what follows
+//! it comes by TCP. Or what comes before it is still in TCP.
 //!
 //! Only the sum of both says whether the socket is readable. No wake tells when it is enough, since
 //! the kernel knows of its own bytes alone. So a look adds up, and a thread that waits looks again

@@ -1,7 +1,7 @@
 //! Sending on a connection that is not plain TCP any more.
 //!
 //! Bytes go into TCP until the switch offset, into the device after it (`life-of-a-connection §4`).
-//! Each attempt runs under the send lock and never sleeps; what it accepted is in the peer's memory
+//! Each attempt runs under the send lock and never sleeps. What it accepted is in the peer's memory
 //! when it returns, whatever happens to this process.
 
 use core::sync::atomic::Ordering;
@@ -222,7 +222,8 @@ fn unlock_and_tell(guard: SendGuard<'_>, news: bool) {
 
 /// Before the first long message: two megabytes, or before a bridge half of one, are about to
 /// become memory. Where a cgroup has no room for them the connection goes back to TCP, whose
-/// buffers the kernel can keep small; one that has no TCP is served all the same.
+/// buffers the kernel can keep small. A connection that may not go back, or has a bridge, is
+/// served all the same.
 #[cold]
 pub(super) fn open_large(id: SlotId, s: &Slot, fd: RawFd, ends: &Ends) {
     match memory::memory_left() {
@@ -287,7 +288,7 @@ pub(super) fn residual_is_due(s: &Slot) -> bool {
         && link::ends(s).is_some_and(|e| handover_state::return_wanted(&e.outgoing).is_some())
 }
 
-/// Before a call that only the kernel can do: sends what the peer had not read, and waits as
+/// Before a call that only the kernel can do. Sends what the peer had not read, and waits as
 /// send(2) does until TCP has taken all of it.
 ///
 /// # Errors

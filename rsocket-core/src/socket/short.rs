@@ -1,8 +1,8 @@
-//! The way that most calls go: a few bytes, on a connection on its device in the middle of its
-//! life, with nothing to wait for.
+//! The way that most calls go: a few bytes, with nothing to wait for. The connection is on its
+//! device, in the middle of its life.
 //!
 //! What it does is what [`super::send`] and [`super::receive`] do, in the same order under the same
-//! locks; what it leaves out is everything that may be otherwise. That nothing is otherwise is
+//! locks. What it leaves out is everything that may be otherwise. That nothing is otherwise is
 //! asked once, under the lock, and has a type: [`OrdinarySend`], [`OrdinaryReceive`]. `None` means
 //! that nothing has happened, and that the whole way is to find out why. Must not know anything of
 //! TCP. Entry points: [`send`], [`receive`].

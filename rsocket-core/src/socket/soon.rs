@@ -13,9 +13,9 @@ use crate::conn::machine::Phase;
 use crate::conn::slot::{Slot, SlotId, flag};
 use crate::{fork_safe, pairing};
 
-/// Where TCP is excluded, pairing is all that a process can wait for, and it takes both ends: any
-/// wait, on whatever descriptors, goes on with all pairings of the process. How soon it must come
-/// back, if at all.
+/// Where TCP is excluded, pairing is all that a process can wait for, and it takes both ends. So
+/// any wait, on whatever descriptors, goes on with all pairings of the process. How soon it must
+/// come back, if at all.
 pub fn attaching() -> Option<Duration> {
     attaching_beside(None)
 }

@@ -1,7 +1,7 @@
 //! `splice` between a pipe and a connection that is on its device: the pipe is written from the
 //! channel, and read into it.
 //!
-//! Nothing is taken from either side that the other one does not take: the pipe is written and read
+//! Nothing is taken from either side that the other one does not take. The pipe is written and read
 //! without waiting while the lock is held, and what it took is what counts. Waiting is done with no
 //! lock held. Must not know of hooks, or of what the kernel checks before it moves a byte. Entry
 //! points: [`to_pipe`], [`from_pipe`].
@@ -25,7 +25,7 @@ use crate::handover::pipe::{Pipe, take_messages};
 use crate::sys::vectors::Cursor;
 use crate::waiting::call_deadline::CallDeadline;
 
-/// As much of the stream as goes by way of memory of ours, where the channel is not all there is: a
+/// As much of the stream as goes by way of memory of ours, where the channel is not all there is. A
 /// free place of a pipe takes it whole.
 const FEW: usize = 512;
 
@@ -120,7 +120,7 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
     moved
 }
 
-/// Moves up to `length` bytes from the pipe into the connection, waiting for the first as read(2)
+/// Moves up to `length` bytes from the pipe into the connection. It waits for the first as read(2)
 /// of the pipe does, and for room as send(2) does. `None` when the kernel has to do it.
 ///
 /// # Errors

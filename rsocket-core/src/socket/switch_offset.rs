@@ -79,7 +79,7 @@ pub(crate) fn at_the_switch(s: &Slot, fd: RawFd, ends: &Ends) -> bool {
     !s.has(flag::TCP_AHEAD)
 }
 
-/// Beside a bridge TCP has given all that it will: once the switch offset is known the device is
+/// Beside a bridge TCP has given all that it will. Once the switch offset is known the device is
 /// next, and only what it has brought is something to read.
 pub(crate) fn pass_the_switch(s: &Slot, fd: RawFd, ends: &Ends) {
     let Some(n) = handover_state::switch_offset(&ends.incoming) else { return };

@@ -1,7 +1,7 @@
 //! What a thread looks for a moment before it sleeps, where TCP is excluded and its peer is about
 //! to leave it.
 //!
-//! Both ends have the channel then, and each is awake or has just been woken: the one says that it
+//! Both ends have the channel then, and each is awake or has just been woken. The one says that it
 //! takes bytes, the other from where on it sends them, some microseconds later. A thread that slept
 //! until then would cost both of them more than that. What such looks brought is learnt by the
 //! process, since a connection has one of each. Must not know how a direction is moved, nor how a
@@ -41,8 +41,8 @@ impl Word {
         (self.has_come)(&self.ends)
     }
 
-    /// What was there before is for a whole sleep to find: it may be that only others can go on
-    /// from there, and the caller must not look again and again.
+    /// A whole sleep is to find what was there before. It may be that only others can go on from
+    /// there, and the caller must not look again and again.
     fn if_new(self) -> Option<Self> {
         if self.has_come() { None } else { Some(self) }
     }

@@ -24,8 +24,9 @@ use crate::host::events::Events;
 
 /// Before the switch: whether FIN, which was seen on TCP with nothing before it, is the end of the
 /// stream. Between hosts it overtakes what the bridges carry. A sender that was told that it may
-/// leave TCP may have done so, and its FIN means nothing until its bridge has said where; or that
-/// it has not, by an end in the ring without a switch offset, or by an end mark without one.
+/// leave TCP may have done so. Its FIN means nothing until its bridge has said where the sender
+/// left TCP, or that it has not. The bridge says the latter by an end in the ring without a switch
+/// offset, or by an end mark without one.
 pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
     // The mode after FIN was seen: a sender that was not told before it sent FIN has cut nothing.
     if !s.has(flag::TCP_ANCHORED)
@@ -40,7 +41,7 @@ pub(super) fn fin_is_the_end(s: &Slot, ends: &Ends) -> bool {
 }
 
 /// FIN overtakes what is still on its way by the device, the word that there is such a thing
-/// included; the bridge says when that is over. Room is TCP's to tell while we send by it. `None`:
+/// included. The bridge says when that is over. Room is TCP's to tell while we send by it. `None`:
 /// what the kernel said is true as it is.
 pub(super) fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Option<Events> {
     match s.receive_mode() {
@@ -86,8 +87,9 @@ pub(super) fn ready(s: &Slot, ends: &Ends) -> Events {
     if turn { Events::IN } else { Events::empty() }
 }
 
-/// Whether TCP, beside a bridge, has said the last that it will say to a reader: FIN, which would
-/// end every sleep at once until the bridge has said what it means. A bridge that breaks rings too.
+/// Whether TCP, beside a bridge, has said the last that it will say to a reader. That is FIN, which
+/// would end every sleep at once until the bridge has said what it means. A bridge that breaks
+/// rings too.
 pub(super) fn bridge_says(s: &Slot) -> bool {
     s.has(flag::TCP_ANCHORED)
         && s.has(flag::FIN_FIRST)

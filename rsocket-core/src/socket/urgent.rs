@@ -13,8 +13,8 @@ use crate::conn::machine::ReceiveMode;
 use crate::conn::slot::{SlotId, flag};
 use crate::failure::Failure;
 
-/// Whether the device has bytes for the receiver, which stand before whatever the kernel has after
-/// the switch offset: the next byte is not the urgent one, whatever the kernel says of the mark.
+/// Whether the device has bytes for the receiver. They stand before whatever the kernel has after
+/// the switch offset. So the next byte is not the urgent one, whatever the kernel says of the mark.
 #[must_use]
 pub fn stands_before_mark(id: SlotId) -> bool {
     let Some(s) = slot(id) else { return false };

@@ -31,8 +31,8 @@ const PATIENCE_MS: u32 = (policy::STRICT_PATIENCE_NS / 1_000_000) as u32;
 const FAILED: Events =
     Events::IN.union(Events::OUT).union(Events::RDHUP).union(Events::ERR).union(Events::HUP);
 
-/// Whether a call has failed since the connection cannot attach, or did not in time, and it never
-/// did: what its peer sent, or was to get, is lost, which must not look like the end of a stream.
+/// Whether a call has failed because the connection cannot attach, or did not in time, and it never
+/// did. What its peer sent, or was to get, is lost, which must not look like the end of a stream.
 pub(crate) fn is_cut_short(s: &Slot) -> bool {
     is_overdue(s) && s.has(flag::STRICT) && !s.has(flag::RSOCKET) && never_attached(s)
 }

@@ -95,7 +95,7 @@ fn until_readable(
 }
 
 /// Waits until something came that was not there when [`hints::progress`] said that it had `seen`
-/// so much: for a call that needs more than it has found.
+/// so much. It is for a call that needs more than it has found.
 ///
 /// # Errors
 /// As [`readable`].

@@ -138,8 +138,9 @@ pub fn mode_epoch(id: SlotId) -> u32 {
     slot(id).map_or(0, |s| s.mode_epoch.load(Ordering::Acquire))
 }
 
-/// How soon a waiter must look again: while a connection that may not use TCP attaches, or because
-/// the death of a half-closed peer wakes no waiter.
+/// How soon a waiter must look again, where something may change of which no waker tells. That is
+/// so while a connection that may not use TCP attaches, where a half-closed peer may die, and where
+/// TCP and the channel each have a part of what is waited for.
 #[must_use]
 pub fn recheck_after(id: SlotId) -> Option<Duration> {
     match door(id) {

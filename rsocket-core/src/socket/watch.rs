@@ -1,5 +1,5 @@
-//! The watchers that want to see the bytes of the program's calls: the packet tap, and ends on
-//! other hosts that must know a connection by its first bytes.
+//! The watchers that want to see the bytes of the program's calls. They are the packet tap, and
+//! ends on other hosts that must know a connection by its first bytes.
 //!
 //! Must not know what they do with them. Entry point: [`fingerprint_bytes`], after a call that libc
 //! has done, if there is a watcher ([`crate::conn::watchers`]).

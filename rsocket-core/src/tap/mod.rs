@@ -1,5 +1,6 @@
-//! The packet tap: `RSOCKET_PCAP` names a file into which the bytes of all connections are written
-//! as TCP segments, for Wireshark and its like, which see nothing of what does not travel by TCP.
+//! The packet tap. `RSOCKET_PCAP` names a file into which the bytes of all connections are written
+//! as TCP segments. They are for Wireshark and its like, which see nothing of what does not travel
+//! by TCP.
 //!
 //! The segments are made up: what a call of the program's moved is one segment (or a few), when the
 //! call has returned. One write each, at the end of the file, so that processes can share it. Off

@@ -1,6 +1,6 @@
-//! The pcapng format, as far as the tap needs it: a section with one interface of raw IP packets,
-//! and TCP segments as they would have been. Pure; numbers are in the order of the machine, which
-//! the format allows, packets in the network's.
+//! The pcapng format, as far as the tap needs it. That is a section with one interface of raw IP
+//! packets, and TCP segments as they would have been. Pure; numbers are in the order of the
+//! machine, which the format allows, packets in the network's.
 #![forbid(unsafe_code)]
 
 use core::net::{IpAddr, SocketAddr};

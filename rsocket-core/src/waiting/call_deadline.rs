@@ -78,10 +78,9 @@ impl CallDeadline {
         self.slept.map_or(fd, |call| call.descriptor(fd))
     }
 
-    /// The call is over: to be said by each that waits by
-    /// [`readable`](crate::socket::wait::readable) and its like, or others that sleep on the
-    /// connection will never close it. (A destructor would be in the way of a thread that is
-    /// cancelled.)
+    /// The call is over. Each call that waits by [`readable`](crate::socket::wait::readable) and
+    /// its like must say so, or others that sleep on the connection will never close it. (A
+    /// destructor would be in the way of a thread that is cancelled.)
     #[inline]
     pub(crate) fn over(&self) {
         if let Some(call) = self.slept {
@@ -210,8 +209,8 @@ impl CallDeadline {
         if self.gone(s) || closed() { Failure::BadDescriptor } else { e }
     }
 
-    /// Whether a handler ran while the call waited that ends it: any if it has moved bytes or has a
-    /// time-out set, else one without `SA_RESTART`.
+    /// Whether a handler ran while the call waited that ends it. Any handler does if the call has
+    /// moved bytes or has a time-out set, else one without `SA_RESTART`.
     fn ends(&self, now: Seen) -> bool {
         match self.seen.map_or(Since::Nothing, |seen| seen.until(now)) {
             Since::Nothing => false,

@@ -1,4 +1,4 @@
-//! A descriptor that is closed while another thread of the process sleeps in a call on it: the
+//! A descriptor that is closed while another thread of the process sleeps in a call on it. The
 //! kernel leaves that thread asleep and the connection open until its call is over, and so do we.
 //!
 //! The closing thread lends the sleepers a private copy of the descriptor, which counts as the
@@ -40,8 +40,9 @@ const CALLS: usize = 256;
 /// Descriptors that may be lent at a time.
 const LOANS: usize = 16;
 
-/// How long a close waits for a call that is awake, in nanoseconds: on a busy machine a thread that
-/// was woken, or whose sleep is over, waits so long for a CPU before it sleeps again or is done.
+/// How long a close waits for a call that is awake, in nanoseconds. The thread of such a call was
+/// woken, or its sleep is over. On a busy machine it waits so long for a CPU before it sleeps again
+/// or is done.
 const AWAKE: u64 = 20_000_000;
 
 /// In [`Call::who`]: no loan is for this call, which was found to be elsewhere.

@@ -385,8 +385,8 @@ impl Conn {
         self.wake(rings);
     }
 
-    /// The same, by a peer that has found two sets' wakers, and is held up when it has woken the
-    /// one at `first`; it goes on as [`MEANWHILE`] says.
+    /// As [`Self::deliver`], by a peer that has found two sets' wakers. The peer is held up when it
+    /// has woken the one at `first`; it goes on as [`MEANWHILE`] says.
     pub fn deliver_in_two_steps(&self, n: u64, first: usize) {
         let (now, later) = state(self.slot, |s| {
             s.received += n;

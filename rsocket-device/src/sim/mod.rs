@@ -2,7 +2,7 @@
 //! can have, from a seed. For tests only: it allocates.
 //!
 //! Knows nothing of protocols. Entry points: [`pair`] to make two ends, [`World::step`] to let the
-//! next thing happen. Nothing happens by itself, the same seed gives the same history, and when
+//! next thing happen. Nothing happens by itself, and the same seed gives the same history. When
 //! `step` says that nothing is left while an end still waits, that is a deadlock.
 
 use core::cell::RefCell;

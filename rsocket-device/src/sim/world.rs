@@ -186,8 +186,8 @@ impl World {
             .map(|flight| flight.due)
     }
 
-    /// `side` posted receives, having had none: what waited for them at the other end is tried
-    /// again, after the time that the other end waits between tries.
+    /// `side` had no receives and has posted some. The other end tries again what waited for them,
+    /// after the time that it waits between tries.
     pub(super) fn retry(&mut self, side: usize) {
         let due = self.now + self.weather.rnr_delay;
         if let Some(flight) =
@@ -255,8 +255,9 @@ impl World {
         self.end(side).unplugged = true;
     }
 
-    /// The process of `side` is no more. What it posted is carried out if the weather says that it
-    /// survives, as far as there are receives for it; otherwise chance decides how much of it was.
+    /// The process of `side` is no more. If the weather says that its posts survive, they are
+    /// carried out, as far as there are receives for them. Otherwise chance decides how many of
+    /// them were.
     pub fn kill(&mut self, side: usize) {
         let all = self.end(side).flights.len();
         let carried = if self.weather.survives { all } else { self.below(all as u64 + 1) as usize };

@@ -1,16 +1,18 @@
-//! Where in its stream a TCP connection is, by the kernel's own counters: how many bytes were put
-//! into it at this end, how many were taken out. Exact, because they count what every holder of the
-//! socket did, through hooks or past them (`life-of-a-connection §4`).
+//! Where in its stream a TCP connection is, by the kernel's own counters. They say how many bytes
+//! were put into it at this end, and how many were taken out. They are exact, because they count
+//! what every holder of the socket did, through hooks or past them (`life-of-a-connection §4`).
 //!
 //! The caller makes sure that no thread is inside the kernel on the direction in question.
 //! Otherwise the answer is that of some moment during the call. Must not know devices or messages.
 //! Entry points: [`put`], [`taken`]; [`left_at_the_end`] for a connection that is no more.
 //!
-//! What the kernel counts besides the program's bytes (seen): `tcpi_bytes_acked` has our SYN on the
-//! side that sent one (connecting), and our FIN, so that [`put`] refuses once we have sent FIN;
-//! `tcpi_bytes_received` has the peer's FIN and no SYN; `SIOCOUTQ` has an unacknowledged FIN and no
-//! SYN; `FIONREAD` has neither. It stops at an urgent byte: where there may be one,
-//! [`taken_exactly`] counts past it.
+//! What the kernel counts besides the program's bytes (seen):
+//! - `tcpi_bytes_acked` has our SYN on the side that sent one (connecting), and our FIN. So [`put`]
+//!   refuses once we have sent FIN.
+//! - `tcpi_bytes_received` has the peer's FIN and no SYN.
+//! - `SIOCOUTQ` has an unacknowledged FIN and no SYN.
+//! - `FIONREAD` has neither. It stops at an urgent byte: where there may be one, [`taken_exactly`]
+//!   counts past it.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -68,8 +70,8 @@ const TRIES: u32 = 64;
 /// end called `connect`.
 ///
 /// # Errors
-/// `EPIPE` when this end has sent FIN (shut down for writing), `ENOTCONN` when it is not, or no
-/// more, connected, `EAGAIN` when the counters would not stand still.
+/// `EPIPE`: this end has sent FIN (shut down for writing). `ENOTCONN`: it is not, or no more,
+/// connected. `EAGAIN`: the counters would not stand still.
 pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Failure> {
     for _ in 0..TRIES {
         let before = info(fd)?;
@@ -118,8 +120,8 @@ pub struct Taken {
 /// How many bytes have been taken out of the connection at this end, and how many wait.
 ///
 /// # Errors
-/// `ENOTCONN` when the connection does not exist yet or no more (after the end the kernel does not
-/// say whether a FIN was counted), `EAGAIN` when the counters would not stand still.
+/// `ENOTCONN`: the connection does not exist yet or no more. After the end the kernel does not say
+/// whether it counted a FIN. `EAGAIN`: the counters would not stand still.
 pub fn taken(fd: RawFd) -> Result<Taken, Failure> {
     for _ in 0..TRIES {
         let before = info(fd)?;
@@ -175,9 +177,9 @@ pub fn taken_at_most(fd: RawFd) -> Result<u64, Failure> {
     arrived.checked_sub(waiting).ok_or(Failure::Invalid)
 }
 
-/// How many of the first `n` bytes of the stream wait in the queue of a connection that is no more,
-/// of which [`taken`] says `ENOTCONN`. Where some of them never came, it is more than there is.
-/// `None`: more than `n` were taken. No other thread may be taking any.
+/// How many of the first `n` bytes of the stream wait in the queue of a connection that is no more.
+/// [`taken`] says `ENOTCONN` of such a connection. Where some of the bytes never came, the answer
+/// is more than there is. `None`: more than `n` were taken. No other thread may be taking any.
 ///
 /// # Errors
 /// Those of the calls that ask.

@@ -31,13 +31,13 @@ pub fn may_come() {
     STATUS.fetch_or(NO_NEW_PRIVS, Ordering::Relaxed);
 }
 
-/// Whether the process must be left alone: what a hook saw decides, and else, in a process under a
-/// filter, what the administrator says ([`Seccomp`]) and what the filter allows ([`trial`]).
+/// Whether the process must be left alone. What a hook saw decides. Else, in a process under a
+/// filter, what the administrator says ([`Seccomp`]) and what the filter allows ([`trial`]) decide.
 ///
 /// `no_new_privs` alone is no sandbox: service managers set it for whole trees of processes, and
-/// servers for themselves. But a process that has it may put itself into one by a system call of
-/// which no hook hears, so there `/proc/thread-self/status` is read anew each time. (Under a filter
-/// that kills for that, what follows would kill, too.)
+/// servers for themselves. But a process that has it may put itself into a sandbox by a system call
+/// of which no hook hears. So there this reads `/proc/thread-self/status` anew each time. (Under a
+/// filter that kills for that, what follows would kill, too.)
 #[must_use]
 pub fn sandboxed(seccomp: Seccomp) -> bool {
     if entered() {
@@ -51,7 +51,7 @@ pub fn sandboxed(seccomp: Seccomp) -> bool {
 }
 
 /// Whether a system call that the program would not make itself could be deadly, as far as is
-/// known: nothing is found out for it but whether there is a filter.
+/// known. For that this finds out nothing but whether there is a filter.
 #[must_use]
 pub fn may_be_deadly(seccomp: Seccomp) -> bool {
     entered()
@@ -61,9 +61,9 @@ pub fn may_be_deadly(seccomp: Seccomp) -> bool {
 }
 
 /// What is known of this process. Reads `/proc/thread-self/status` if it has not been read yet, or
-/// if it may say something else by now, unless a hook has spoken: then reading could already be
-/// deadly. To be called once before the program can have changed its root directory to one without
-/// `/proc`; what was found then counts there.
+/// if it may say something else by now. Does not read it once a hook has spoken: then reading could
+/// already be deadly. To be called once before the program can have changed its root directory to
+/// one without `/proc`; what was found then counts there.
 fn find_out() -> u8 {
     // Relaxed: the byte stands for itself, and two first readers store the same.
     let known = STATUS.load(Ordering::Relaxed);

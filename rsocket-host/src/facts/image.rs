@@ -268,9 +268,10 @@ pub fn with_piece(f: impl FnOnce(&mut [u8])) -> Option<()> {
 pub enum Owner {
     /// All that may wait.
     Program,
-    /// A library has system calls for a purpose of its own (OpenMP's futexes), and functions that
-    /// make any call that the program asks for, if it asks for one. So it waits where the number
-    /// says so, and not where that is given. Rings are asked for by functions that have hooks.
+    /// A library has system calls for a purpose of its own (OpenMP's futexes). It also has
+    /// functions that make any call that the program asks for, if it asks for one. So a library
+    /// waits where the number says so, and not where the number is given. Rings are asked for by
+    /// functions that have hooks.
     Library,
 }
 

@@ -163,8 +163,8 @@ pub fn option(fd: RawFd, level: i32, option: i32, into: &mut [u8]) -> Result<usi
 }
 
 /// Whether the kernel would refuse to set an option of this socket to what stands at an address of
-/// the program's, as it refuses a new socket of the same family. One that cannot be made says
-/// nothing.
+/// the program's. The answer is what the kernel does with a new socket of the same family. A socket
+/// that cannot be made says nothing.
 #[cold]
 pub fn would_refuse(fd: RawFd, level: i32, option: i32, value: (usize, u32)) -> bool {
     let (value, length) = value;
@@ -208,10 +208,10 @@ pub fn push(fd: RawFd) {
     set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32);
 }
 
-/// Has what is read acknowledged at once. The kernel keeps an acknowledgement back where answers
-/// went out lately, with the next of which it would travel; that goes by the device, and a sender
-/// of small segments waits meanwhile (Nagle's rule). The kernel does the same after the first that
-/// it kept back in vain, some 40 ms later, and ends it when TCP sends again.
+/// Has what is read acknowledged at once. Where answers went out lately, the kernel keeps an
+/// acknowledgement back, which would travel with the next answer. That answer goes by the device,
+/// and a sender of small segments waits meanwhile (Nagle's rule). The kernel does the same after
+/// the first that it kept back in vain, some 40 ms later, and ends it when TCP sends again.
 pub fn acknowledge_at_once(fd: RawFd) {
     if sandbox::inside() {
         return;

@@ -70,8 +70,8 @@ pub fn libc_file() -> Option<&'static CStr> {
 /// `address` is in something that is never unloaded.
 unsafe fn file_of(address: *const c_void) -> Option<&'static CStr> {
     let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: fills in the structure, for which zeroes are a value; the name lives as long as what
-    // it is the name of, which is for good by the caller's promise.
+    // SAFETY: dladdr fills in the structure, for which zeroes are a value. The name lives as long
+    // as what it is the name of, which is for good by the caller's promise.
     unsafe {
         if libc::dladdr(address, found.as_mut_ptr()) == 0 {
             return None;

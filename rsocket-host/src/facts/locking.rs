@@ -1,9 +1,9 @@
 //! `mlockall` of what is mapped (`MCL_CURRENT`): all but the library's large, sparse memory, which
 //! the kernel would fill and lock to the last page.
 //!
-//! The kernel knows no exception. So everything is marked first as to be locked where it is used
-//! (`MCL_ONFAULT`), ours is taken out, and what is left is locked range by range. Must not know
-//! what our memory is for. Entry points: [`lock_all`], [`Ranges`].
+//! The kernel knows no exception. So this module first marks everything as to be locked where it is
+//! used (`MCL_ONFAULT`). It then takes our memory out, and locks what is left range by range. Must
+//! not know what our memory is for. Entry points: [`lock_all`], [`Ranges`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::c_int;

@@ -65,9 +65,9 @@ pub enum Left {
     Nothing,
 }
 
-/// Whether a connection may make another few megabytes memory. Where there is a limit the cgroup is
-/// looked at anew, since others may have taken theirs a moment ago; once it was near, the second of
-/// [`memory_pressure`] has to pass.
+/// Whether a connection may make another few megabytes memory. Where there is a limit, this looks
+/// at the cgroup anew, since others may have taken theirs a moment ago. Once the limit was near,
+/// the second of [`memory_pressure`] has to pass.
 #[must_use]
 pub fn memory_left() -> Left {
     // Relaxed, all three: as in memory_pressure().
@@ -138,7 +138,7 @@ fn look_at_cgroups() -> Memory {
     Memory::Unknown
 }
 
-/// Looks at the cgroup and at all those above it, as far as they are visible: in a container the
+/// Looks at the cgroup and at all those above it, as far as they are visible. In a container the
 /// path may be the host's, and only the root exists. The worst counts.
 fn look_below(root: &OwnedFd, kind: &Kind, path: &[u8]) -> Memory {
     let mut path = path;

@@ -37,8 +37,8 @@ mod nr {
 unsafe fn syscall(nr: usize, a: [usize; 5]) -> isize {
     let [a0, a1, a2, a3, a4] = a;
     let result: isize;
-    // SAFETY: the registers are those of the kernel's calling convention, rcx and r11 are declared
-    // as destroyed; what the call does to memory is the caller's promise.
+    // SAFETY: the registers are those of the kernel's calling convention, and rcx and r11 are
+    // declared as destroyed. What the call does to memory is the caller's promise.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -92,7 +92,7 @@ pub unsafe trait Plain: Copy {}
 unsafe impl Plain for i32 {}
 
 /// Reads a socket option. Bytes that the kernel does not fill stay 0 (an older kernel has a shorter
-/// answer); the length that it did fill comes back beside the value.
+/// answer). The length that it did fill comes back beside the value.
 pub fn getsockopt<T: Plain>(fd: RawFd, level: i32, name: i32) -> Result<(T, usize), Failure> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as libc::socklen_t;
@@ -155,8 +155,8 @@ pub fn random() -> Result<u64, Failure> {
     }
 }
 
-/// Looks at the first byte of the queue, and gives what the kernel notes beside it: the `int` of a
-/// control message of this level and kind, if there is one. Does not wait.
+/// Looks at the first byte of the queue, and gives what the kernel notes beside it. That is the
+/// `int` of a control message of this level and kind, if there is one. Does not wait.
 ///
 /// # Errors
 /// As recvmsg(2); `EAGAIN` also where the queue is empty.

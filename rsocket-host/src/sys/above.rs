@@ -1,11 +1,11 @@
-//! Numbers for private descriptors where the program can have none: at or above its soft limit on
-//! open files, so that they take nothing from it.
+//! Numbers for private descriptors where the program can have none. They are at or above its soft
+//! limit on open files, so that they take nothing from the program.
 //!
 //! The kernel compares a number with the limit when it hands it out, and never again. So the limit
 //! is raised, and put back. Where the program has threads that could see it, or fork meanwhile,
-//! that is done to a process which lives for that moment only: it has its own limits, and this
-//! process's descriptors and memory. Must not know what the descriptors are for. Entry point:
-//! [`copy`].
+//! that is done to a process which lives for that moment only. Such a process has its own limits,
+//! and this process's descriptors and memory. Must not know what the descriptors are for. Entry
+//! point: [`copy`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! A process that lives for a moment: it shares this one's memory, does one thing that this one
+//! A process that lives for a moment. It shares this one's memory, does one thing that this one
 //! must not do itself, and is gone before the calling thread goes on.
 //!
 //! No signal tells of its end, and no `wait` of the program's finds it (clone(2), `__WCLONE`). Must

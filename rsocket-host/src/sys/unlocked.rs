@@ -1,5 +1,5 @@
 //! Large memory of which only what is used is real, also where the program has all of its memory
-//! locked (mlockall(2)): then the kernel would fill every page of a new mapping, and count it.
+//! locked (mlockall(2)). The kernel would then fill every page of a new mapping, and count it.
 //!
 //! The kernel does not fill a mapping that no thread may touch. So the mapping is made as such,
 //! taken from what is locked, and opened. Where the limit on locked memory has no room even for

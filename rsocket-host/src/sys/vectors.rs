@@ -48,8 +48,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Whether every buffer lies where a program can have memory at all. The kernel answers EFAULT
-    /// for any bad address; we can tell only those that can never be good, and a program that
-    /// passes others is stopped by the copy.
+    /// for any bad address. We can tell only the addresses that can never be good. The copy stops a
+    /// program that passes others.
     #[must_use]
     pub fn plausible(vectors: &[libc::iovec]) -> bool {
         vectors.iter().all(Self::is_plausible)

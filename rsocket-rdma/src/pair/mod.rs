@@ -3,13 +3,14 @@
 //!
 //! - *Memory* is mapped and registered for the pair alone; its name is its address and the region's
 //!   key.
-//! - *Posts* copy their bytes into a ring of registered memory, the staging ring, or give them to
-//!   the device at once where they are short enough (`inline`), and are carried out by the device
-//!   in order.
-//! - *Words* are the immediate data of a write, or, where the transport knows none (iWARP), a SEND
-//!   of 4 bytes into the slot of a receive (`wire-protocol §4.2`), from a slot of the post's own
-//!   where they are not taken at once: the room of the staging ring is all for bytes. Every request
-//!   is signalled but the first of two that the device has taken at once (`post` says why).
+//! - *Posts* copy their bytes into a ring of registered memory, the staging ring. Where the bytes
+//!   are few enough, a post gives them to the device at once (`inline`). The device carries out
+//!   posts in order.
+//! - *Words* are the immediate data of a write. Where the transport knows none (iWARP), a word is a
+//!   SEND of 4 bytes into the slot of a receive (`wire-protocol §4.2`). A word that the device does
+//!   not take at once is sent from a slot of the post's own. The room of the staging ring is all
+//!   for bytes. Every request is signalled but the first of two that the device has taken at once
+//!   (`post` says why).
 //! - *Receives*: a few more than the caller asks for, against senders that are not bound by
 //!   credits.
 //! - *The end*: our posts are carried out first, then the connection manager tells the peer. There
@@ -17,8 +18,8 @@
 //!
 //! `post` makes work requests, `report` reads completions. Must not know what the words mean. Entry
 //! point: [`CmId::create_pair`](super::CmId::create_pair). Exactly one thread at a time uses a
-//! pair, and cannot be cancelled while it does: a device's library may make system calls that are
-//! cancellation points (`bridge::table::Bridge`).
+//! pair. It cannot be cancelled meanwhile, because a device's library may make system calls that
+//! are cancellation points (`bridge::table::Bridge`).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{c_int, c_void};
@@ -103,8 +104,8 @@ pub struct RdmaPair {
     exposed: Vec<Exposed>,
     domain: Arc<Domain>,
     staging_memory: Region,
-    /// In message mode, the slots of the receives, and behind them those of the words that are sent
-    /// and that the device does not take at once, one for each post.
+    /// In message mode, the slots of the receives. Behind them lies one slot for each post, for a
+    /// sent word that the device does not take at once.
     slots: Option<Region>,
     device: &'static Device,
     qp: *mut ffi::ibv_qp,
@@ -274,7 +275,7 @@ impl RdmaPair {
         let (device, pd) = (self.device, self.domain.pd());
         let mut made = core::ptr::null_mut();
         self.id.call(|f, id| {
-            // SAFETY: the identifier is alive and the gate held; context and protection domain are
+            // SAFETY: the identifier is alive and the gate held. Context and protection domain are
             // those of the same device that we opened ourselves, and stay as long as the pair.
             unsafe {
                 (*id).verbs = device.context;

@@ -57,9 +57,9 @@ impl Request {
     }
 
     /// The first half of a message in message mode. The report of the second says as much as one of
-    /// its own would. But where the device reads our memory later it has one all the same:
-    /// soft-iWARP hands such memory to TCP without a copy if the request is not signalled, and
-    /// calls it done while TCP still reads there.
+    /// its own would. But where the device reads our memory later, the first half has a report all
+    /// the same. The reason is soft-iWARP: if the request is not signalled, it hands such memory to
+    /// TCP without a copy. It then calls the request done while TCP still reads there.
     #[inline(always)]
     fn first_half(bytes: Bytes, target: Sge) -> Self {
         let signalled = !matches!(bytes, Bytes::None | Bytes::Inline(..) | Bytes::Staged(.., true));
@@ -99,7 +99,7 @@ impl RdmaPair {
     fn staged(&mut self, piece: Piece, len: u32) -> &mut [u8] {
         let at = self.staging_memory.addr() + u64::from(piece.at);
         match self.staging_memory.at(at, len as usize) {
-            // SAFETY: inside the staging memory, initialised since it was mapped; the ring gave the
+            // SAFETY: inside the staging memory, initialised since it was mapped. The ring gave the
             // piece to this post alone, and the device only reads it, after it was posted.
             Some(place) => unsafe { core::slice::from_raw_parts_mut(place, len as usize) },
             None => &mut [],
@@ -221,9 +221,9 @@ impl RdmaPair {
         }
     }
 
-    /// Puts the word of a post to where the device reads it; not into the staging ring, all of
-    /// whose room is promised to bytes (rule 8). The place is free: the post that had it before is
-    /// done, since only so many are taken.
+    /// Puts the word of a post to where the device reads it. That is not the staging ring: all room
+    /// there is promised to bytes (rule 8). The place is free: the post that had it before is done,
+    /// since only so many are taken.
     fn place(&self, word: [u8; SLOT as usize], number: u64) -> Result<ffi::ibv_sge, PostError> {
         let slots = self.slots.as_ref().ok_or(PostError::Unsupported)?;
         let slot = self.receives() + (number % u64::from(self.send_queue)) as u32;
@@ -307,8 +307,8 @@ impl RdmaPair {
     }
 
     /// Gives the device a chain of requests, all or none. What it points to lives in our caller's
-    /// frame: the chain, its entries and inline words; inline bytes are the caller's caller's,
-    /// staged ones and other words in registered memory until they are reported.
+    /// frame: the chain, its entries and inline words. Inline bytes are the caller's caller's.
+    /// Staged bytes and other words stay in registered memory until they are reported.
     #[inline(always)]
     fn ring(&mut self, chain: *mut ffi::ibv_send_wr) -> Result<(), PostError> {
         // SAFETY: the queue pair is alive, and the chain as above.

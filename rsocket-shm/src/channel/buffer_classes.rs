@@ -84,7 +84,7 @@ pub fn entry(class: usize, region: Region) -> Sge {
 }
 
 /// Where the byte at stream position `at` lies in the channel, and how many of its message follow.
-/// Walks back over the words that were published last: what is unread is still in the ring, and the
+/// Walks back over the words that were published last. What is unread is still in the ring, and the
 /// buffers of a class are filled round and round.
 #[must_use]
 pub fn locate(

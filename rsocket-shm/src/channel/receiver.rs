@@ -317,7 +317,7 @@ impl<'a> Taking<'a> {
         self.state.half().on_read(n);
     }
 
-    /// Where the current message lies, all of it: the direction has the memory as long as its arena
+    /// Where the current message lies, all of it. The direction has the memory as long as its arena
     /// is mapped, and the sender may change it.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! The sending end of a channel: the one place that puts messages into a message ring.
 //!
 //! A message is reserved, filled and committed; a reservation that is dropped never was. Committing
-//! is two stores, the ring's and the state's, in this order: a sender that dies between them has
-//! told the receiver, and the next one finds the state of after it in the spare copy
+//! is two stores, the ring's and the state's, in this order. A sender that dies between them has
+//! told the receiver. The next sender finds the state after the message in the spare copy
 //! (`life-of-a-connection §6`). Must not know whose bytes they are, nor who waits for them. Entry
 //! point: [`Sender`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -71,8 +71,9 @@ impl<'a> Sender<'a> {
         self.reservation(class, position, place).ok_or(Refused::Broken)
     }
 
-    /// Room for all `len` bytes of a short message in the small class, whose lines are asked for at
-    /// once: they come from the receiver's cache while the caller is still about to write them.
+    /// Room for all `len` bytes of a short message in the small class. The message's lines are
+    /// asked for at once, so that they come from the receiver's cache while the caller is still
+    /// about to write them.
     #[inline(always)]
     pub fn reserve_short(&mut self, len: u32) -> Option<Reservation<'_>> {
         let state = self.state();
@@ -161,8 +162,8 @@ fn given_back(state: &mut SendState, to: &Direction, word: u32) -> Result<(), Br
     let Ok(Message::Sgl(limit)) = Word(plain).message() else { return Err(Broken) };
     let half = state.classes.get_mut(class).ok_or(Broken)?;
     if word & layout::WITH_ENTRY != 0 {
-        // The word says that the entry is new, so that it need not be emptied: a sender that dies
-        // here leaves word and entry to the next one.
+        // The word says that the entry is new, so that the entry need not be emptied. A sender that
+        // dies here leaves word and entry to the next one.
         let index = half.expected_entry().ok_or(Broken)?;
         let entry = to.peek_entry(class * layout::SEGMENTS + index as usize);
         offset_of(&entry).ok_or(Broken)?;
@@ -289,8 +290,8 @@ impl<'a> Reservation<'a> {
         let Some(word) = word else { return Ok(state.unchanged()) };
         state.data_position = position.wrapping_add(1);
         step(Step::Written)?;
-        // The spare copy is whole before the message is published (Release), so that a sender that
-        // finds the message published after our death can roll forward to it.
+        // The spare copy is whole before the message is published (Release). So a sender that finds
+        // the message published after our death can roll forward to that copy.
         to.publish_data(position, if small { word.0 } else { word.0 | layout::LARGE_CLASS });
         step(Step::Published)?;
         Ok(if small { state.flip_amended() } else { state.flip() })

@@ -1,5 +1,5 @@
-//! What the two ends of a channel remember of its protocol, as plain integers: they live in memory
-//! that fork siblings share, and are published as one copy ([`rsocket_sync::guarded`]).
+//! What the two ends of a channel remember of its protocol, as plain integers. The integers live in
+//! memory that fork siblings share, and are published as one copy ([`rsocket_sync::guarded`]).
 //!
 //! Must not know where the channel is, nor whose. Entry point: [`fresh`].
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Both ends of a channel over memory of its own: what was committed comes once and in order,
+//! Both ends of a channel over memory of its own. What was committed comes once and in order,
 //! whatever is dropped, peeked at, or done by an end that dies on the way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -1,13 +1,13 @@
 //! The front waker: one of this process's, to which each peer is handed a shorter way.
 //!
 //! To write to an eventfd costs a fraction of what a datagram costs. So one waker has an eventfd
-//! beside its socket. Peers get it with the messages by which two ends meet (`attach::hello` of the
-//! core), and the first epoll set that needs a waker takes this one. A process that has not got the
-//! eventfd, or has dropped it (siblings that attached before, the next program after an `exec`),
-//! rings by the socket: the set listens to both.
+//! beside its socket. Peers get the eventfd with the messages by which two ends meet
+//! (`attach::hello` of the core). The first epoll set that needs a waker takes this one. Some
+//! processes have not got the eventfd, or have dropped it: siblings that attached before, the next
+//! program after an `exec`. Such a process rings by the socket: the set listens to both.
 //!
 //! No thread reads the eventfd before a sleep: it stands in the set edge-triggered, where each
-//! write is an edge. Peers are of one user (`attach::trust` of the core): a peer that fills the
+//! write is an edge. Peers are of one user (`attach::trust` of the core). So a peer that fills the
 //! counter, or has writers wait, hurts no process that it could not stop by a signal.
 //!
 //! Must not know who sleeps. Entry points: [`offered`], [`take`].

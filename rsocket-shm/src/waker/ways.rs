@@ -71,7 +71,7 @@ pub(super) static RINGERS: [CachePadded<Shard>; SHARDS] = [const {
     })
 }; SHARDS];
 
-/// One bit for each shard that was ever used: the memory of the others is not touched, least of all
+/// One bit for each shard that was ever used. The memory of the others is not touched, least of all
 /// in the child of a fork, where that would copy it.
 static USED: [AtomicU64; SHARDS / 64] = [const { AtomicU64::new(0) }; SHARDS / 64];
 
@@ -271,8 +271,8 @@ fn is_another(e: Failure) -> bool {
     matches!(e, Failure::BadDescriptor | Failure::NotASocket | Failure::NotConnected)
 }
 
-/// Keeps a way, in this place or in one that is free, or else in that of the next way, if no thread
-/// uses that one. Under the lock.
+/// Keeps a way, in this place or in one that is free. Without either it takes the place of the next
+/// way, if no thread uses that one. Under the lock.
 fn keep(shard: &Shard, place: Option<&Ringer>, (id, fd): (u64, OwnedFd), event: bool) {
     let hand = shard.hand.load(Ordering::Relaxed);
     let is_free = |way: &&Ringer| way.id.load(Ordering::Relaxed) == 0;

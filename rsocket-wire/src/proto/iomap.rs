@@ -4,9 +4,9 @@
 //! Knows counts, words and addresses; must not know what is mapped. The other part of [`Stream`].
 //! Entry points: [`Stream::next_iomap`], [`Stream::next_unmap`], [`Stream::next_direct`].
 //!
-//! A message about a mapping costs a credit. A peer of ours gives it back
-//! ([`super::RecvHalf::on_iomap`]); upstream never does, and takes no notice of the word either,
-//! since it looks at its table when it writes. So upstream is told by a write without a word, which
+//! A message about a mapping costs a credit. A peer of ours gives the credit back
+//! ([`super::RecvHalf::on_iomap`]); upstream never does. Upstream takes no notice of the word
+//! either, since it looks at its table when it writes. So a write without a word tells upstream. It
 //! costs nothing: no credit is lost.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -86,8 +86,8 @@ impl Stream {
         })
     }
 
-    /// What the completion of one direct write is to be reported with; `None` while there is no
-    /// slot for it, and when nothing may be sent any more. It costs no credit.
+    /// What the completion of one direct write is to be reported with. `None` while there is no
+    /// slot for it, and when nothing may be sent any more. A direct write costs no credit.
     pub fn next_direct(&mut self) -> Option<u64> {
         if !self.state.writable() || self.slots == 0 {
             return None;

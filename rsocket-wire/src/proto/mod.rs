@@ -3,7 +3,7 @@
 //! What a direction is at its two ends: [`SendHalf`] (may I write, and where) and [`RecvHalf`]
 //! (what has arrived, and what may be given back). They share nothing; what one tells the other
 //! travels as words and table entries. Nothing here sees an fd, a clock, a lock, a system call or a
-//! pointer, and nothing allocates: inputs are `on_*`, outputs `next_*`, decisions plain `Copy`
+//! pointer, and nothing allocates. Inputs are `on_*`, outputs `next_*`, decisions plain `Copy`
 //! values with offsets.
 //!
 //! Everything that comes from a peer may be a lie. A lie that breaks a rule is a [`Violation`]: the

@@ -32,8 +32,8 @@ impl Ramp {
     /// The size of the next message: of `left` bytes to send, no more than the ramp and `room`
     /// allow. With room for nothing it is 0 and the ramp stays where it is.
     ///
-    /// The ramp doubles when it was smaller than what is left, even if the room was smaller still;
-    /// that is what upstream does and what its observed sizes show.
+    /// The ramp doubles when it was smaller than what is left, even if the room was smaller still.
+    /// Upstream does that, and its observed sizes show it.
     #[must_use]
     #[inline]
     pub const fn next_len(&mut self, left: u32, room: u32) -> u32 {

@@ -1,7 +1,7 @@
 //! The receiving end of one direction (`wire-protocol §5.3` to `§5.6`).
 //!
 //! Knows which parts of the receive buffer were promised to the peer, what of them it filled, and
-//! what can be promised again; must not know where the buffer is or how words travel. Entry point:
+//! what can be promised again. Must not know where the buffer is or how words travel. Entry point:
 //! [`RecvHalf`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -133,8 +133,8 @@ impl RecvHalf {
     }
 
     /// The same for a peer whose table has `table` entries, which may be more than we have
-    /// segments: entries and segments then go round separately, as they may (`wire-protocol §5.8`).
-    /// With fewer entries, only so many segments are used.
+    /// segments. Entries and segments then go round separately, as they may (`wire-protocol §5.8`).
+    /// With fewer entries, the receiver uses only so many segments.
     #[must_use]
     pub const fn with_table(p: &RecvParams, table: u32) -> Self {
         let table = if table < 2 { 2 } else { table };

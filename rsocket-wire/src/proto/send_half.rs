@@ -94,8 +94,8 @@ impl SendHalf {
         })
     }
 
-    /// The same towards a peer that may have no more receives than it gives credits: the last of
-    /// them stay for the words that cost none (`wire-protocol §5.5`).
+    /// The same towards a peer that may have no more receives than it gives credits. The last
+    /// receives stay for the words that cost no credit (`wire-protocol §5.5`).
     ///
     /// No sender waits for ever by it. A blocked sender has sent at least three quarters of a queue
     /// beyond what the peer last said that it had read. The peer says more when it has read half a
@@ -144,8 +144,8 @@ impl SendHalf {
 
     /// Takes the next message: the smaller of `wanted` and [`Self::room`], never 0 bytes.
     ///
-    /// All state has moved on before the write can be posted, as `wire-protocol §5.2` demands: once
-    /// it is delivered, the peer may write a new entry over the one it used up.
+    /// All state has moved on before the write can be posted, as `wire-protocol §5.2` demands. Once
+    /// the write is delivered, the peer may write a new entry over the one it used up.
     #[inline(always)]
     pub fn next_data(&mut self, wanted: u32) -> Option<DataWrite> {
         let len = wanted.min(self.room());
@@ -221,7 +221,7 @@ impl SendHalf {
         Some(Word::iomap(index))
     }
 
-    /// The index of the table entry that the peer writes next, if our copy of it is used up: only
+    /// The index of the table entry that the peer writes next, if our copy of it is used up. Only
     /// then is there a reason to look at the table. The first is 1 (`wire-protocol §5.1`).
     #[must_use]
     pub fn expected_entry(&self) -> Option<u32> {
@@ -231,9 +231,10 @@ impl SendHalf {
     /// An entry was read, once, from the target table. An entry of length 0 is nothing new and
     /// changes nothing.
     ///
-    /// The owner of the table memory puts length 0 into an entry when it hands it over here, or the
-    /// same entry would look new again one round later. That cannot collide with the peer's next
-    /// write of it: the peer may only write when these bytes have been sent and read.
+    /// The owner of the table memory puts length 0 into an entry when it hands the entry over here.
+    /// Otherwise the same entry would look new again one round later. The 0 cannot collide with the
+    /// peer's next write of the entry: the peer may only write when these bytes have been sent and
+    /// read.
     ///
     /// # Errors
     /// [`Violation::EntryOrder`], [`Violation::EntryInUse`], [`Violation::BufferBounds`]; nothing

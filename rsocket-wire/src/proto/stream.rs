@@ -7,10 +7,10 @@
 //!
 //! - each word received goes to [`Stream::on_word`], each post completed to [`Stream::on_sent`] or
 //!   [`Stream::on_failed`], the end of the pair to [`Stream::on_event`] with [`Event::PeerGone`];
-//! - after an SGL word, and no other, the entry that [`Stream::expected_entry`] names, if it names
-//!   one, is read from the target table and given to [`Stream::on_entry`]: each entry comes with
-//!   such a word (`wire-protocol §5.6`), so none is missed, and none is read while it is being
-//!   written;
+//! - after an SGL word, and no other, the driver asks [`Stream::expected_entry`]. It reads the
+//!   entry that this names, if any, from the target table, and gives it to [`Stream::on_entry`].
+//!   Each entry comes with such a word (`wire-protocol §5.6`), so none is missed, and none is read
+//!   while it is being written;
 //! - [`Stream::next_control`] is posted until there is none: after every poll, before sleeping;
 //! - [`Stream::next_data`] is posted for the application's bytes, with one [`Ramp`] for each send
 //!   call;
@@ -166,8 +166,8 @@ impl Stream {
         outcome.map_err(|violation| self.fail(violation))
     }
 
-    /// The peer says more than it has to say (`wire-protocol §5.5`): words that need no credit are
-    /// counted by the driver, which takes them from the device.
+    /// The peer says more than it has to say (`wire-protocol §5.5`). The driver, which takes words
+    /// from the device, counts those that need no credit.
     pub fn on_flood(&mut self) {
         self.fail(Violation::Flood);
     }
@@ -307,7 +307,7 @@ impl Stream {
         Some(Post { payload: Payload::None, target: Sge::default(), word, token: token(word, 1) })
     }
 
-    /// What a zero-length write without a word is to be reported with (`wire-protocol §7`): the
+    /// What a zero-length write without a word is to be reported with (`wire-protocol §7`). The
     /// peer's program never sees it, but only a living peer's device answers. `None` while there is
     /// no slot for it.
     pub fn keep_alive(&mut self) -> Option<u64> {
@@ -402,8 +402,8 @@ impl Stream {
         (self.send.total(), self.recv.total())
     }
 
-    /// Messages sent that cost a credit, and messages read to their end, each modulo 2^16: what one
-    /// end has sent and the other has not read is less, since it costs credits.
+    /// Messages sent that cost a credit, and messages read to their end, each modulo 2^16. What one
+    /// end has sent and the other has not read is less than 2^16, since it costs credits.
     #[must_use]
     pub const fn messages(&self) -> (u16, u16) {
         (self.send.messages(), self.recv.messages())

@@ -1,6 +1,6 @@
-//! libc's `syscall`: the few numbers by which many programs do what we must know of. io_uring's is
-//! [`io_uring`]'; `close` is how libuv closes every descriptor, since libc's function is a
-//! cancellation point, and `close_range` is called so where libc is older than the kernel.
+//! libc's `syscall`: the few numbers by which many programs do what we must know of. [`io_uring`]
+//! has the number of io_uring. `close` is how libuv closes every descriptor, since libc's function
+//! is a cancellation point. `close_range` is called so where libc is older than the kernel.
 //! `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`];
 //! libseccomp's do), some of them by `prctl`. By others a program waits past every hook
 //! ([`waits`]). All the rest jump on.
@@ -81,8 +81,8 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn syscall() {
-    // SAFETY: changes nothing but the flags and x16, which belongs to the code that stands between
-    // caller and callee, and leaves by a jump every way.
+    // SAFETY: changes nothing but the flags and x16, and leaves by a jump every way. The code that
+    // stands between caller and callee owns x16.
     core::arch::naked_asm!(
         ".cfi_startproc",
         "cmp x0, {close}", "b.eq {closes}",

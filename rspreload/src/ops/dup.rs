@@ -44,8 +44,8 @@ fn named(old: c_int, new: c_int) -> c_int {
 }
 
 /// Before a real call that puts another name of `old` on the number `new`, closing what is there.
-/// An error if one of the two is a private descriptor of ours: to the program the old one does not
-/// exist, and the new one is a number that the kernel would call busy, or beyond the limit.
+/// An error if one of the two is a private descriptor of ours. To the program a private `old` does
+/// not exist. A private `new` is a number that the kernel would call busy, or beyond the limit.
 fn before_replacing(old: c_int, new: c_int) -> Result<(), Failure> {
     if sys::is_private(old) {
         return Err(Failure::BadDescriptor);

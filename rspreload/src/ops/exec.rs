@@ -1,7 +1,8 @@
 //! Where another program takes over: `exec`, and what starts programs without coming back here.
 //!
 //! A program that will have this library goes on with everything that it inherits
-//! (`rsocket_edge::exec_handover`); for any other, what it is meant to use goes back to TCP first.
+//! (`rsocket_edge::exec_handover`). For any other program, what it is meant to use goes back to TCP
+//! first.
 
 use core::ffi::{c_char, c_int};
 
@@ -48,9 +49,9 @@ pub(crate) fn give_away(fd: c_int) {
     }
 }
 
-/// In a vfork child, whose next program is meant to have what the child takes care of: a name that
-/// it makes, a number whose mark for `exec` it takes away. Nothing else says which connections
-/// those are.
+/// In a vfork child: its next program is meant to have what the child takes care of. That is a name
+/// that the child makes, or a number whose mark for `exec` it takes away. Nothing else says which
+/// connections those are.
 pub(crate) fn meant_for_next(fd: c_int) {
     if shadow::tracked(fd) && !shadow::mine() {
         keeping_errno(|| give_away(fd));
@@ -72,8 +73,8 @@ pub(crate) fn spawned(error: c_int) -> c_int {
     error
 }
 
-/// An `exec`: `real` passes it on, with the environment that it is given, if any, in place of the
-/// caller's, and comes back only if it failed.
+/// An `exec`: `real` passes it on, and comes back only if it failed. The environment that `real` is
+/// given, if any, takes the place of the caller's.
 ///
 /// # Safety
 /// The contract of the `exec` function that was called.
@@ -123,8 +124,8 @@ pub(crate) unsafe fn exec(
     r
 }
 
-/// Before a program is told that the next one will have `fd`: the only place where it can be seen
-/// which connection a spawned program will have.
+/// Before a program is told that the next one will have `fd`. Only here can the library see which
+/// connection a spawned program will have.
 pub(crate) fn before_spawned_has(fd: c_int) {
     if shadow::tracked(fd) && !sandbox::inside() {
         keeping_errno(|| give_away(fd));

@@ -1,5 +1,5 @@
-//! TCP Fast Open of a client (tcp(7)): `MSG_FASTOPEN`, a connect that no `connect` hook sees, and
-//! `TCP_FASTOPEN_CONNECT`, which puts the first packet off until something is sent.
+//! TCP Fast Open of a client (tcp(7)). `MSG_FASTOPEN` is a connect that no `connect` hook sees.
+//! `TCP_FASTOPEN_CONNECT` puts the first packet off until something is sent.
 //!
 //! The kernel does both, and such a connection attaches later like any other. Where no byte may
 //! travel by TCP it is connect(2), and a send after it. Entry points: [`transmit`], [`list`];

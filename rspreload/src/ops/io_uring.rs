@@ -1,7 +1,7 @@
-//! io_uring: what a ring does with a socket no hook sees. Either there is no ring (it fails as on a
-//! kernel without io_uring, and programs do what they did before there was one), or there are
-//! rings, and the sockets of the process are on TCP: `RSOCKET_IO_URING` chooses
-//! ([`rsocket_edge::attach::io_uring`]).
+//! io_uring: what a ring does with a socket no hook sees. Either there is no ring, or there are
+//! rings, and the sockets of the process are on TCP. `RSOCKET_IO_URING` chooses
+//! ([`rsocket_edge::attach::io_uring`]). A ring that is refused fails as on a kernel without
+//! io_uring, and programs do what they did before there was io_uring.
 //!
 //! Rings are made by `io_uring_setup`, through libc's `syscall` (libuv, most languages) or by
 //! liburing's functions. A program that makes the system call by an instruction of its own is out
@@ -55,8 +55,8 @@ pub(crate) fn refused() -> bool {
     })
 }
 
-/// liburing's function of that name, wherever the program has it from: it may have been loaded
-/// after us, and only for one of the program's libraries.
+/// liburing's function of that name, wherever the program has it from. liburing may have been
+/// loaded after us, and only for one of the program's libraries.
 pub(crate) fn liburing(name: &CStr) -> Option<*const ()> {
     // SAFETY: C strings; RTLD_NOLOAD finds what is loaded already, and never unloads it since the
     // handle is never closed.

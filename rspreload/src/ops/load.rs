@@ -2,8 +2,8 @@
 //! afterwards ([`rebind`]). Such libraries also get a `dlsym` of ours, which no other library sees.
 //!
 //! They go by the place that they are called from: its search path, its namespace. So a hook must
-//! jump there with the caller's return address on the stack; it stands in for the caller only where
-//! that makes no difference.
+//! jump there with the caller's return address on the stack. The hook stands in for the caller only
+//! where that makes no difference.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::mem::transmute;

@@ -1,8 +1,8 @@
 //! What a socket is asked to be: `setsockopt`, `fcntl`, `ioctl`.
 //!
-//! The options themselves are the kernel's, since the descriptor is its socket. Options of which we
-//! do not know that they are harmless to a connection on a device keep it on TCP, or bring it back
-//! there.
+//! The options themselves are the kernel's, since the descriptor is its socket. An option that is
+//! not known to be harmless to a connection on a device keeps the connection on TCP, or brings it
+//! back there.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 

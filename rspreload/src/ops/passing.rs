@@ -22,9 +22,8 @@ use crate::{adopted as here, policy};
 /// # Safety
 /// `message` points to a valid header with valid control data.
 unsafe fn each_passed(message: *const msghdr, mut f: impl FnMut(c_int)) {
-    // SAFETY: the control data is valid for its length, by the caller's promise; the CMSG functions
-    // stay inside it, and `data` is inside the header's own length, which is checked against the
-    // end.
+    // SAFETY: the control data is valid for its length, by the caller's promise. The CMSG functions
+    // stay inside it. `data` is inside the header's own length, which is checked against the end.
     unsafe {
         if (*message).msg_control.is_null() {
             return;
@@ -104,8 +103,8 @@ pub(crate) unsafe fn came(message: *const msghdr, flags: c_int) {
 fn one_came(fd: c_int, peeked: bool) {
     shadow::fresh(fd);
     // A process that has nothing to do with TCP, nor had its siblings, may be in a sandbox of its
-    // own making, where our system calls are fatal: there it is asked only where no hook has seen
-    // one.
+    // own making. Our system calls are fatal there. So the library asks the kernel about the
+    // descriptor only where no hook has seen a sandbox.
     let alone = fork_group::get().is_none();
     if sandbox::inside() || alone && (peeked || sandbox::entered()) {
         return;

@@ -1,4 +1,4 @@
-//! Reads and writes at a position. A socket has none, and the kernel says so (`ESPIPE`); but the
+//! Reads and writes at a position. A socket has none, and the kernel says so (`ESPIPE`). But the
 //! calls with flags take -1 for "where the file stands", and then they are `readv` and `writev`.
 
 use core::ffi::c_int;

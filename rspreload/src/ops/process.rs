@@ -39,9 +39,9 @@ pub(crate) fn leave_to_kernel(reason: Reason) {
     }
 }
 
-/// A system call outside a filter's list kills the process: nothing attaches from here on, what is
-/// attached goes back while it still can, and what then is the kernel's alone is forgotten, so that
-/// the hooks are as good as gone.
+/// A system call outside a filter's list kills the process. So nothing attaches from here on, and
+/// what is attached goes back while it still can. The library forgets what then is the kernel's
+/// alone, so that the hooks are as good as gone.
 #[cold]
 fn before_sandbox() {
     sandbox::entering_sandbox();

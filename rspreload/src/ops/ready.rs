@@ -1,8 +1,8 @@
 //! What is ready: `poll`, `select` and their relatives.
 //!
-//! While every connection of the set is plain TCP the kernel knows the answer, and the hook only
+//! While every connection of the set is plain TCP the kernel knows the answer. The hook then only
 //! counts the thread as a waiter of each, so that no direction switches under a sleeper. Once one
-//! is on a device, the readiness layer does the call.
+//! connection is on a device, the readiness layer does the call.
 
 use core::ffi::{c_int, c_long};
 use core::mem::MaybeUninit;

@@ -93,8 +93,8 @@ pub(crate) fn read_like(
     receive(slot, fd, to, flags, real)
 }
 
-/// After a stream has given bytes, `recvfrom` says that there was no address to give; as the kernel
-/// does, and with its errors, when the bytes are taken.
+/// After a stream has given bytes, `recvfrom` says that there was no address to give. It says so as
+/// the kernel does, and with the kernel's errors, when the bytes are taken.
 ///
 /// # Safety
 /// `length` is null or points to the caller's `socklen_t`.
@@ -214,8 +214,8 @@ unsafe fn tell_of_both(slot: SlotId, fd: c_int, message: *const msghdr) {
     }
 }
 
-/// `recvmmsg` on the device, message by message as the kernel does it: the time is looked at after
-/// each message only, and an error after the first message is left to the next call.
+/// `recvmmsg` on the device, message by message as the kernel does it. The call looks at the time
+/// after each message only, and leaves an error after the first message to the next call.
 ///
 /// # Safety
 /// `list` points to `length` valid headers, `timeout` is null or valid.

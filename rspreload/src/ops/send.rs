@@ -72,9 +72,9 @@ pub(crate) fn enter_kernel(slot: SlotId, fd: c_int) -> Result<(), Failure> {
 #[cold]
 fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Failure> {
     socket::refuse_sending(slot, fd, Reason::OddUse);
-    // The peer may be on its way back, too, and want its unread bytes first: since before, since
-    // our first look, or, when another thread has just sent them, no more. Each of that happens
-    // once.
+    // The peer may be on its way back, too, and want its unread bytes first. It may want them since
+    // before, since our first look, or, when another thread has just sent them, no more. Each of
+    // these happens once.
     for _ in 0..3 {
         if socket::enter_send(slot, fd) == Route::Kernel {
             return Ok(());
@@ -151,8 +151,8 @@ fn may_pass(message: *const msghdr) -> bool {
     readable(message, size_of::<msghdr>()) && unsafe { (*message).msg_controllen } != 0
 }
 
-/// `sendmmsg` on the device, message by message: an error after the first is left to the next call,
-/// and so is what follows a message that has not gone whole.
+/// `sendmmsg` on the device, message by message. The call leaves two things to the next call: an
+/// error after the first message, and what follows a message that has not gone whole.
 ///
 /// # Safety
 /// `list` points to `length` valid headers.

@@ -1,10 +1,10 @@
 //! libc's standard streams over a connection: `stdin`, `stdout` and `stderr` of a program whose
-//! descriptor 0, 1 or 2 is one, as `inetd` and its kin start them and as a shell redirects.
+//! descriptor 0, 1 or 2 is one. `inetd` and its kin start programs so, and a shell redirects so.
 //!
-//! libc reads and writes for its streams by calls of its own, which no hook sees: their bytes would
+//! libc reads and writes for its streams by calls of its own, which no hook sees. Their bytes would
 //! travel by TCP while those of the program's `read` and `write` have left it. So when a connection
-//! comes to stand on such a number, the stream is replaced by one of ours (`streams`), which is
-//! buffered in the same way.
+//! comes to stand on such a number, a stream of ours (`streams`) replaces libc's. It is buffered in
+//! the same way.
 //!
 //! A stream that holds bytes already, or has been used for wide characters, is left as it is. Must
 //! not know what a connection is. Entry points: [`stands`], and [`own`] before `freopen`.
@@ -86,8 +86,8 @@ unsafe fn is_fresh(file: *mut FILE, fd: c_int) -> bool {
     }
 }
 
-/// The stream that `freopen` is to open anew: libc can do that with its own only, so in place of
-/// ours, which is flushed, the one that it has replaced.
+/// The stream that `freopen` is to open anew: libc can do that with its own only. So in place of a
+/// stream of ours, which is flushed, it is the one that ours has replaced.
 ///
 /// # Safety
 /// `file` is null or an open stream.

@@ -54,8 +54,8 @@ unsafe fn before_stream_closes(file: *mut FILE) {
     }
 }
 
-/// The stream is opened anew by `real`. Of ours libc can do that with those in whose place it has
-/// one of its own; any other is closed, as one that cannot be opened is.
+/// `real` opens the stream anew. Of ours libc can do that with those in whose place it has one of
+/// its own. Any other is closed, as one that cannot be opened is.
 ///
 /// # Safety
 /// `file` is null or an open stream.

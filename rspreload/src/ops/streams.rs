@@ -1,7 +1,7 @@
 //! libc's streams over a connection, whose reads and writes are our hooks (`fopencookie`).
 //!
 //! libc reads and writes for a stream by calls of its own, which no hook sees. A stream from here
-//! says the same descriptor as one of libc's, and stays when something else comes to stand there:
+//! says the same descriptor as one of libc's. It stays when something else comes to stand there:
 //! the hooks pass on what is not ours. It takes no wide characters, and libc's `freopen` cannot
 //! have it ([`is_ours`]).
 //!
@@ -125,7 +125,7 @@ pub(crate) unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     file
 }
 
-/// Whether it is a stream of ours, which libc cannot open anew: it would write where it has the
+/// Whether it is a stream of ours, which libc cannot open anew. libc would write where it has the
 /// fields for wide characters in its own.
 pub(crate) fn is_ours(file: *mut FILE) -> bool {
     !file.is_null() && all().any(|s| s.file.load(Relaxed) == file)

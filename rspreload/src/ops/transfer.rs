@@ -46,8 +46,8 @@ fn show_pieces(slot: SlotId, file: c_int, start: u64, length: usize) {
 }
 
 /// A long file goes by TCP in parts while its connection may leave that: the ends meet between
-/// them. The next part of one that has sent so much: calls are few beside the bytes, and the first
-/// part that the device could have had is not long.
+/// them. The result is the next part of a file of which `moved` bytes have gone. Calls are few
+/// beside the bytes, and the first part that the device could have had is not long.
 fn part(prospect: Prospect, moved: usize) -> usize {
     const FIRST: usize = 64 * 1024;
     match prospect {

@@ -4,11 +4,11 @@
 //! Must not know what the hooks do with them. [`table`] has one line for each symbol; [`resolve`]
 //! finds it.
 //!
-//! Each symbol has a pointer that holds, from the moment the library is mapped, the address of its
-//! *first call*: a function of the same signature that looks the symbol up, stores what it found
-//! and goes there. So a call through the pointer needs no test for "not resolved yet", and works
-//! before our constructor has run. Two threads, or a thread and a signal handler, may both look up;
-//! both store the same address.
+//! Each symbol has a pointer. From the moment the library is mapped, the pointer holds the address
+//! of the symbol's *first call*. That is a function of the same signature that looks the symbol up,
+//! stores what it found and goes there. So a call through the pointer needs no test for "not
+//! resolved yet", and works before our constructor has run. Two threads, or a thread and a signal
+//! handler, may both look up; both store the same address.
 
 mod resolve;
 mod table;

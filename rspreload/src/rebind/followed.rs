@@ -1,7 +1,7 @@
-//! Libraries that once were new to us and bound past us. One that is unloaded and loaded again, by
-//! several threads at a time, may be there already when a thread looks what there is before its own
-//! `dlopen`; its slots are unresolved all the same, until the thread that has loaded it comes to
-//! point them at our hooks.
+//! Libraries that once were new to us and bound past us. Several threads at a time may unload such
+//! a library and load it again. Then the library may be there already when a thread looks what
+//! there is before its own `dlopen`. Its slots are unresolved all the same, until the thread that
+//! has loaded it comes to point them at our hooks.
 //!
 //! Only hashes of paths are kept: another library with the same one is looked through for nothing.
 //! Must not know what a slot is. Entry points: [`has`], [`add`].

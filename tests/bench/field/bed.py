@@ -1,4 +1,4 @@
-"""A cell's surroundings in the field: a Bed by the default policy, with busy loops while its client
+"""A cell's surroundings in the field: a Bed by the default policy. Busy loops run while its client
 runs, and not while servers start and end. It knows no program."""
 
 import os
@@ -52,7 +52,7 @@ class FieldBed(Bed):
         return max(1000, int(1000 * max(self.rates, default=guess) * self.seconds))
 
     def share(self):
-        """The part of all bytes that did not go by TCP; None where nobody counts."""
+        """The part of all bytes that did not go by TCP; None where no library counts."""
         if self.library is None:
             return None
         moved = {
@@ -65,8 +65,8 @@ class FieldBed(Bed):
 
 
 def told(out, per=1e3):
-    """What a client says in its line `rate N p99 NS`: the rate, in thousands a second if not told
-    otherwise, and the p99 in µs where there is one."""
+    """What a client says in its line `rate N p99 NS`. The rate is in thousands a second if not told
+    otherwise; the p99, where there is one, in µs."""
     lines = [line for line in out.splitlines() if line.startswith("rate ")]
     if not lines:
         raise Failed(f"no figure: {out[-200:]}".replace("\n", " | "))

@@ -1,6 +1,8 @@
-"""The ladder: every row of the table beside kernel TCP, in turns, in one run. scripts/bench starts it.
+"""The ladder: every row of the table beside kernel TCP, in turns, in one run. scripts/bench starts
+it.
 
-What a cell is stands in `rows`; how cells become ratios in `figures`; what is printed and written in `report` and `plot`.
+What a cell is stands in `rows`; how cells become ratios in `figures`; what is printed and written
+in `report` and `plot`.
 """
 
 import argparse
@@ -51,7 +53,8 @@ class Ladder:
         return cell
 
     def pairs(self, row):
-        """Rounds of baseline and ours, the first changing in turns, until enough pairs are fair or patience is over."""
+        """Rounds of baseline and ours, the first changing in turns, until enough pairs are fair or
+        patience is over."""
         wanted = 1 if row.counts else min(row.rounds or self.options.rounds, self.options.rounds)
         most = wanted if row.counts else wanted + -(-wanted * self.options.patience // 100)
         pairs = []

@@ -1,5 +1,5 @@
-"""Cells for what is too small to be timed among other programs: instructions counted by callgrind, the hook of a foreign descriptor, and
-what the library adds to the start of a program."""
+"""Cells for what is too small to be timed among other programs. These are instructions counted by
+callgrind, the hook of a foreign descriptor, and what the library adds to a program's start."""
 
 import glob
 import re
@@ -15,7 +15,8 @@ def _preload(bed, *more):
 
 
 def hook_time(bed):
-    """write() on a descriptor that is no socket, with a library behind ours whose write returns at once."""
+    """write() on a descriptor that is no socket, with a library behind ours whose write returns at
+    once."""
     number = int(20000000 * bed.seconds)
     return {"ns": fields(bed.client("env", f"LD_PRELOAD={_preload(bed, bench('nothing.so'))}", bench("once"), "foreign", number))["ns"]}
 

@@ -1,4 +1,5 @@
-"""What is made of measurements: pairs, speeds, ratios, verdicts. Knows no process and no file; pure functions."""
+"""What is made of measurements: pairs, speeds, ratios, verdicts. Knows no process and no file; pure
+functions."""
 
 from dataclasses import dataclass, field
 from statistics import median
@@ -11,9 +12,11 @@ OTHERS = 0.15
 
 @dataclass(frozen=True)
 class Target:
-    """kind: `better` (at least value times better than the baseline), `costs` (at most value times it), `above` (at most value more
-    than it), `at_most` (ours, in the metric's unit), `lines` (ours, in µs, at most value round trips of a cache line), `ring` (ours at least that
-    part of the day's ring)."""
+    """kind, against the baseline: `better` (at least value times better), `costs` (at most value
+    times it), `above` (at most value more than it).
+
+    kind, of ours alone: `at_most` (in the metric's unit), `lines` (in µs, at most value round trips
+    of a cache line), `ring` (at least that part of the day's ring)."""
 
     kind: str
     value: float
@@ -41,8 +44,8 @@ class Metric:
 
 @dataclass
 class Cell:
-    """One measurement: `values` by metric; the cache line's round trip before and after, in ns; what share of the machine
-    others used meanwhile; the ring's MB/s, where the row asks."""
+    """One measurement: `values` by metric. The cache line's round trip before and after, in ns;
+    what share of the machine others used meanwhile; the ring's MB/s, where the row asks."""
 
     values: dict
     lines: tuple
@@ -79,7 +82,8 @@ def ratio(metric, baseline, ours):
 
 
 def fast_speed(lines):
-    """The shortest round trip of a cache line that was seen more than now and then: the machine's fast speed."""
+    """The shortest round trip of a cache line that was seen more than now and then: the machine's
+    fast speed."""
     lines = sorted(lines)
     for line in lines:
         if sum(1 for other in lines if line <= other <= line * SLOW) * 5 >= len(lines):
@@ -88,8 +92,8 @@ def fast_speed(lines):
 
 
 def choose(pairs, best):
-    """The pairs to go by, and whether they are fair: both cells at the fast speed and undisturbed; else those
-    at one speed; else all."""
+    """The pairs to go by, and whether they are fair: both cells at the fast speed and undisturbed;
+    else those at one speed; else all."""
     fast = [p for p in pairs if all(c.speed(best) == "fast" and c.others <= OTHERS for c in p)]
     if fast:
         return fast, True
@@ -120,7 +124,8 @@ def reached(target, metric, base, ours, times, line, ring):
 
 
 def summary(metric, pairs, best):
-    """The Result of a metric over pairs of cells (baseline, ours); None without a pair that has it."""
+    """The Result of a metric over pairs of cells (baseline, ours); None without a pair that has
+    it."""
     pairs = [p for p in pairs if all(metric.key in c.values for c in p)]
     if not pairs:
         return None

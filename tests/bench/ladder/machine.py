@@ -1,4 +1,5 @@
-"""The machine: what it is, how fast it hands over a cache line at this moment, how much of it others use."""
+"""The machine: what it is, how fast it hands over a cache line at this moment, how much of it
+others use."""
 
 import os
 import platform
@@ -58,8 +59,8 @@ def _earlier():
 
 
 def known_speed():
-    """The fast speed that earlier runs saw here, in nanoseconds; 0 if there was none. A run that sees only the slow one
-    would take it for the fast one."""
+    """The fast speed that earlier runs saw here, in nanoseconds; 0 if there was none. A run that
+    sees only the slow one would take it for the fast one."""
     seen = _earlier()
     return sorted(seen)[len(seen) // 4] if seen else 0.0
 
@@ -76,8 +77,9 @@ def ring(mib=512):
 
 
 def _busy():
-    """Seconds in which the cores did something or were taken away, all cores. Work at low priority counts: it gives way, but
-    the scheduler puts the two ends of a connection onto one core for it."""
+    """Seconds in which the cores did something or were taken away, all cores. Work at low priority
+    counts: it gives way, but the scheduler puts the two ends of a connection onto one core for
+    it."""
     with open("/proc/stat") as f:
         v = [int(x) for x in f.readline().split()[1:]]
     # user, nice, system, idle, iowait, irq, softirq, steal
@@ -90,8 +92,8 @@ def _children():
 
 
 class Others:
-    """`with Others() as o: ...` : o.share is the part of the machine that others used meanwhile. All children must have
-    ended inside."""
+    """`with Others() as o: ...` : o.share is the part of the machine that others used meanwhile.
+    All children must have ended inside."""
 
     def __enter__(self):
         self.began, self.busy, self.own = time.monotonic(), _busy(), _children()

@@ -58,6 +58,7 @@ def paced(bed):
 
 
 def rounds(bed):
-    """A Python program that knows nothing of us, for so long: one that collapses takes no longer."""
+    """A Python program that knows nothing of us, for so long: one that collapses takes no
+    longer."""
     f = fields(bed.client(sys.executable, os.path.join(os.getcwd(), "rounds.py"), bed.seconds))
     return {"rate": f["rate"] / 1e3, "p99": f["p99"] / 1e3}

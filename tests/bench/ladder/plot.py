@@ -1,4 +1,5 @@
-"""The plot that the README shows: how many times better than kernel TCP each row is, on a logarithmic scale, and what was wanted."""
+"""The plot that the README shows: how many times better than kernel TCP each row is, on a
+logarithmic scale, and what was wanted."""
 
 from html import escape
 from math import ceil, floor, log10

@@ -99,14 +99,16 @@ http {{
 
 
 def _user():
-    """As root its worker takes another user; the overflow user, nginx's own choice, is never trusted."""
+    """As root its worker takes another user; the overflow user, nginx's own choice, is never
+    trusted."""
     if os.getuid():
         return ""
     return "user www-data;" if any(p.pw_name == "www-data" for p in pwd.getpwall()) else "user root;"
 
 
 def nginx_server(bed, size, sendfile, keeps=False):
-    """The server and its port; it has one file of that size. With `keeps` it keeps the file open instead of opening it for each request."""
+    """The server and its port; it has one file of that size. With `keeps` it keeps the file open
+    instead of opening it for each request."""
     port = free_port()
     os.mkdir(bed.path("www"), 0o755)
     with open(bed.path("www/file"), "wb") as f:

@@ -1,4 +1,5 @@
-"""What people and programs read: a line as each row is done, one table at the end, JSON. Pure functions."""
+"""What people and programs read: a line as each row is done, one table at the end, JSON. Pure
+functions."""
 
 import json
 

@@ -1,6 +1,8 @@
-"""The ladder's rows: what each measures, how, and what is wanted. To add one: a function from Bed to values, and a Row in ROWS.
+"""The ladder's rows: what each measures, how, and what is wanted. To add a row, write a function
+from Bed to values, and a Row in ROWS.
 
-A cell is a call of the row's function with a Bed that has the library or has not; it returns the values of its metrics.
+A cell is a call of the row's function with a Bed that has the library or has not. It returns the
+values of its metrics.
 """
 
 from dataclasses import dataclass

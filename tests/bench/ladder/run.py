@@ -1,4 +1,5 @@
-"""How a cell runs its programs: with the library or without, on ports of its own, ended by id, and what carried their bytes."""
+"""How a cell runs its programs: with the library or without, on ports of its own, ended by id, and
+what carried their bytes."""
 
 import os
 import random
@@ -52,7 +53,8 @@ def _listens(port):
 
 
 class Bed:
-    """The surroundings of one cell. `library`: LD_PRELOAD, or None; `transport`: RSOCKET_TRANSPORT, or None for the default."""
+    """The surroundings of one cell. `library`: LD_PRELOAD, or None; `transport`: RSOCKET_TRANSPORT,
+    or None for the default."""
 
     def __init__(self, library=None, transport="shm", seconds=1.0, pinned=None):
         self.library, self.transport, self.seconds, self.pinned = library, transport, seconds, pinned
@@ -138,7 +140,8 @@ class Bed:
         return f"SERVER DIED over {carrier}: {' '.join(p.args[:6])}: {name}: {self.tail('server.log')}"
 
     def client(self, *command, limit=90, good=(0,), cut=False):
-        """What it says. With `cut` one that is not ready in time is ended, and what it has said by then is the answer."""
+        """What it says. With `cut` one that is not ready in time is ended, and what it has said by
+        then is the answer."""
         p = subprocess.Popen(
             self._command(command),
             env=self.environment,
@@ -172,7 +175,8 @@ class Bed:
         return total
 
     def carried(self):
-        """With TCP excluded, bytes must have gone over shared memory and none by TCP; by default policy they must have been counted."""
+        """With TCP excluded, bytes must have gone over shared memory and none by TCP; by default
+        policy they must have been counted."""
         if self.library is None:
             return
         moved = {w: self.counted(f"bytes.sent.{w}") + self.counted(f"bytes.received.{w}") for w in ("shm", "rdma", "tcp")}

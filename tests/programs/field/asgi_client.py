@@ -1,4 +1,5 @@
-"""Asks a server of ../app.py: `asgi_client.py PORT CONNECTIONS REQUESTS`. Each connection is kept and its answers are compared."""
+"""Asks a server of ../app.py: `asgi_client.py PORT CONNECTIONS REQUESTS`. Each connection is kept
+and its answers are compared."""
 import http.client
 import sys
 

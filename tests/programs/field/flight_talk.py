@@ -1,5 +1,5 @@
-"""Arrow Flight: `flight_talk.py serve PORT-FILE`, `flight_talk.py ask PORT MEGABYTES`. So much is put and got, half each way;
-what came is compared with what was sent."""
+"""Arrow Flight: `flight_talk.py serve PORT-FILE`, `flight_talk.py ask PORT MEGABYTES`. So much is
+put and got, half each way; what came is compared with what was sent."""
 import os
 import sys
 import threading

@@ -1,5 +1,5 @@
-"""gRPC without generated code: `grpc_talk.py serve PORT-FILE` or `grpc_talk.py ask PORT ROUNDS`. Unary calls, and streams
-of both directions, of bytes that are what their number says."""
+"""gRPC without generated code: `grpc_talk.py serve PORT-FILE` or `grpc_talk.py ask PORT ROUNDS`.
+Unary calls, and streams of both directions, of bytes that are what their number says."""
 import os
 import sys
 from concurrent import futures

@@ -1,5 +1,6 @@
-"""Messages through RabbitMQ and back: `rabbit_client.py PORT COUNT`. One connection publishes, another consumes; each message is
-told by its number, and none may be missing, twice, or in another place."""
+"""Messages through RabbitMQ and back: `rabbit_client.py PORT COUNT`. One connection publishes,
+another consumes; each message is told by its number, and none may be missing, twice, or in another
+place."""
 import sys
 import threading
 

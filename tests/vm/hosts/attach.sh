@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two guests, each running this file: TCP connections between two hosts that leave TCP for RDMA. Host 2 serves,
-# host 1 asks. Alone: `tests/vm/run two attach`.
+# Two guests, each running this file: TCP connections between two hosts that leave TCP for RDMA.
+# Host 2 serves, host 1 asks. Alone: `tests/vm/run two attach`.
 #
 # alone
 . "$(dirname "$0")/../guest.sh"
@@ -25,7 +25,8 @@ figures() {
   done
   stat_reasons "$tmp/stats.$1"
 }
-# over_rdma NAME CONNECTIONS [COUNTER=LEAST...] : that many attached, nothing was reset, and so much went there.
+# over_rdma NAME CONNECTIONS [COUNTER=LEAST...] : that many attached, nothing was reset, and so much
+# went there.
 over_rdma() {
   local name=$1 least=$2 pair why=
   shift 2
@@ -147,14 +148,15 @@ fetched() {
 }
 note_time() { say "# $here $1: $((SECONDS - ${2:-0})) s"; }
 
-# Nobody believes a stranger; what follows shows that the server took no harm.
+# The server believes no stranger; what follows shows that the server took no harm.
 before_forge=$SECONDS
 out=$(limit 100 "$RSOCKET_FORGE" "$ip" 8000 2>&1)
 rc=$?
 check "$here forged requests are refused" "exit $rc: $out" [ $rc = 0 ]
 note_time forge $before_forge
 
-# TCP may have carried all of a file before both ends have met over RDMA, which takes as long as the hosts are busy.
+# TCP may have carried all of a file before both ends have met over RDMA, which takes as long as the
+# hosts are busy.
 # fetched_over_rdma NAME URL : again until one has been met in its middle; every one arrives whole.
 fetched_over_rdma() {
   local round
@@ -209,8 +211,9 @@ over_rdma redis 5 bytes.sent.rdma=40000 bytes.received.rdma=4000
 note_time redis $t
 check "$here packets went through rxe0" "$before before" [ "$(packets rxe0)" -gt $((before + 10000)) ]
 
-# Neither end with the library, one, both; connections that end before they would attach, and such that try.
-# In a guest whose host is busy times wander: what was seen not to be slower in one of three rounds is not.
+# Neither end with the library, one, both; connections that end before they would attach, and such
+# that try. In a guest whose host is busy times wander: what was seen not to be slower in one of
+# three rounds is not.
 t=$SECONDS
 # slower MICROSECONDS THAN : by more than a half and the noise.
 slower() { [ "$1" -ge $(($2 * 3 / 2 + 2000)) ]; }

@@ -1,8 +1,10 @@
-// Datagrams between two hosts, for datagrams.sh: somebody who sends everything back, and somebody
-// who asks.
+// Datagrams between two hosts, for datagrams.sh: a server that sends everything back, and a client
+// that asks.
 //
-//   datagrams serve ADDRESS PORT until an empty datagram comes datagrams rsocket|plain ADDRESS PORT
-//   asks by an rsocket, or by a socket of the kernel's; prints what was seen
+//   datagrams serve ADDRESS PORT
+//       until an empty datagram comes
+//   datagrams rsocket|plain ADDRESS PORT
+//       asks by an rsocket, or by a socket of the kernel's; prints what was seen
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Two guests, each running this file: datagrams between hosts. By queue pairs over soft-RoCE, by UDP over soft-iWARP: upstream's udpong
-# with our library at both ends; all sizes, what is too long, what is cut, repoll; and a socket of the kernel's that asks
-# an rsocket. Host 1 serves. Alone: `tests/vm/run two datagrams`.
+# Two guests, each running this file: datagrams between hosts. They go by queue pairs over
+# soft-RoCE, by UDP over soft-iWARP. Upstream's udpong runs with our library at both ends. Then all
+# sizes, what is too long, what is cut, repoll; and a socket of the kernel's that asks an rsocket.
+# Host 1 serves. Alone: `tests/vm/run two datagrams`.
 . "$(dirname "$0")/../guest.sh"
 [ -n "${VM_HOST:-}" ] || die "this needs two guests"
 OURS=$TARGET/release/librsocket.so
@@ -51,8 +52,8 @@ right_way() {
 }
 for dev in "${DEVICES[@]}"; do
   addr=$(address "$dev" 1)
-  # Not -T e, where it sends again whatever is not echoed within a millisecond: between emulated hosts that can be everything,
-  # for ever. The cases below have their echoes.
+  # Not -T e, where it sends again whatever is not echoed within a millisecond: between emulated
+  # hosts that can be everything, for ever. The cases below have their echoes.
   for options in "-C 1000 -S 1000 -T b" "-C 1000 -S 16 -T n"; do
     rm -f "$tmp/stats"/*
     before=$(packets rxe0)

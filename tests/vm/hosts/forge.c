@@ -1,10 +1,10 @@
-// Somebody on the peer's host who would have RDMA beside a TCP connection without being at its
+// A process on the peer's host that would have RDMA beside a TCP connection without being at its
 // other end.
 //
 //   forge ADDRESS PORT     a server of orders (talk.py) that has the library
 //
 // Makes a TCP connection of its own without the library, so that the server waits to be asked for
-// it; then asks over RDMA with wrong proofs and with requests of other lengths. Each must be
+// it. Then it asks over RDMA with wrong proofs and with requests of other lengths. Each must be
 // refused and the TCP connection go on. One line for each; ends with 1 if any was granted.
 #include <arpa/inet.h>
 #include <poll.h>
@@ -80,7 +80,7 @@ static int refused(struct sockaddr_in *to, const uint8_t *private, uint8_t len) 
 	need(rdma_create_qp(id, NULL, &qp) == 0 && rdma_connect(id, &with) == 0, "connect");
 	int got = next(channel, &event);
 	int there = got == RDMA_CM_EVENT_REJECTED;
-	// 8: nobody listens there, which proves nothing.
+	// 8: no process listens there, which proves nothing.
 	if (there && event->status == 8) there = -1;
 	if (got >= 0) rdma_ack_cm_event(event);
 	rdma_disconnect(id);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Two guests, each running this file: attached connections over a network that loses packets, then a host that
-# loses power in the middle of everything. Host 2 serves and dies. Alone: `tests/vm/run two gone`.
+# Two guests, each running this file: attached connections over a network that loses packets, then a
+# host that loses power in the middle of everything. Host 2 serves and dies. Alone: `tests/vm/run
+# two gone`.
 #
 # dies: 2
 . "$(dirname "$0")/../guest.sh"

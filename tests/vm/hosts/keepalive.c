@@ -1,5 +1,5 @@
-// An rsocket whose peer's host is about to lose power: who waits on it, in whatever way, must hear
-// of it in time.
+// An rsocket whose peer's host is about to lose power: a caller that waits on it, in whatever way,
+// must hear of it in time.
 //
 //   keepalive serve ADDRESS PORT
 //   keepalive HOW ADDRESS PORT IDLE INTERVAL COUNT [USER_TIMEOUT]
@@ -131,7 +131,7 @@ int main(int argc, char **argv) {
     socklen_t len = sizeof e;
     need(rgetsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) == 0, "SO_ERROR");
   }
-  // Whoever comes next finds that there is no more.
+  // The next caller finds that there is no more.
   need(rread(fd, &c, 1) <= 0, "rread afterwards");
   printf("%s %.1f\n", e == ETIMEDOUT ? "ETIMEDOUT" : strerror(e), at);
   return 0;

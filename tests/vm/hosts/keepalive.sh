@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Two guests, each running this file: rsockets with SO_KEEPALIVE, on both devices, whose peer's host loses power while
-# they sleep in a read, a write, rpoll and repoll_wait. Host 2 dies. Alone: `tests/vm/run two keepalive`.
+# Two guests, each running this file: rsockets with SO_KEEPALIVE, on both devices. Their peer's host
+# loses power while they sleep in a read, a write, rpoll and repoll_wait. Host 2 dies. Alone:
+# `tests/vm/run two keepalive`.
 #
 # dies: 2
 # alone
@@ -10,8 +11,8 @@ tmpdir tmp
 here="host $VM_HOST"
 helper program keepalive
 export RSOCKET_TRANSPORT=rdma RSOCKET_LOG=debug
-# What is configured: silence, then so many questions at such a distance. The device would take longer to notice on soft-RoCE
-# (about fifteen seconds), and a quarter of an hour on soft-iWARP.
+# What is configured: silence, then so many questions at such a distance. The device would take
+# longer to notice on soft-RoCE (about fifteen seconds), and a quarter of an hour on soft-iWARP.
 IDLE=3 INTERVAL=1 COUNT=4
 USER_TIMEOUT=6000
 silent() { ! busybox ping -c 1 -W 1 "$(address rxe0 2)" >/dev/null 2>&1; }
@@ -64,7 +65,8 @@ for dev in "${DEVICES[@]}"; do
     check "$here $dev $way: stands while the peer is there" "$(cat "$tmp/$way.$dev")" alive "${!pid}"
   done
 done
-# A guest takes its time to go, or none. It was there when it last answered, if it answers at all after this.
+# A guest takes its time to go, or none. It was there when it last answered, if it answers at all
+# after this.
 read -r last _ </proc/uptime
 misses=0
 tell warm

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Two guests, each running this file: the table of programs (tests/programs/rows.sh), servers on host 2, clients on host 1. By the default policy
-# connections begin on TCP and leave it for RDMA; every byte is compared. Alone: `[RSOCKET_TABLE_ROWS=REGEX] tests/vm/run two table`; with REGEX it is
-# those of all rows (RSOCKET_TABLE_SCP=MiB is what scp carries), and those that are in RDMA_ROWS also with RSOCKET_TRANSPORT=rdma, over both devices.
+# Two guests, each running this file: the table of programs (tests/programs/rows.sh), servers on
+# host 2, clients on host 1. By the default policy connections begin on TCP and leave it for RDMA;
+# every byte is compared. Alone: `[RSOCKET_TABLE_ROWS=REGEX] tests/vm/run two table`. With REGEX it
+# is those of all rows (RSOCKET_TABLE_SCP=MiB is what scp carries). Those that are in RDMA_ROWS run
+# also with RSOCKET_TRANSPORT=rdma, over both devices.
 #
 # alone
 . "$(dirname "$0")/../guest.sh"
 [ -n "${VM_HOST:-}" ] || die "this needs two guests"
 HERE=$ROOT/tests/programs
 . "$HERE/rows.sh"
-# Emulated: small sizes. The bytes of a connection are enough for an attach, which takes a few round trips: few connections share them.
+# Emulated: small sizes. The bytes of a connection are enough for an attach, which takes a few round
+# trips: few connections share them.
 BIG=$((24 << 20)) MIDDLE=$((8 << 20)) TLS=$((4 << 20)) SECS=$((3 * SLOW)) MPS=50 REQUESTS=1000 CROWD=5 ECHO=2400000 ROUNDS=2
 SCP=$((${RSOCKET_TABLE_SCP:-8} << 20)) UPGRADES=1 SHARED=$VM_SIGNALS
 # What is quick enough in an emulated host; RSOCKET_TABLE_ROWS=. runs all.
@@ -25,7 +28,8 @@ TOP=/tmp/table
 mkdir -m 1777 "$TOP"
 DATA=$TOP/data PORT=8100
 make_data "${rows[@]}"
-# A process in a sandbox, and one without the library, writes no report: here the clients' counters have to do.
+# A process in a sandbox, and one without the library, writes no report: here the clients' counters
+# have to do.
 declare -A UNCOUNTED=([ssh]=1 [scp]=1 [inetd-static]=1)
 declare -A CELL
 

@@ -1,19 +1,26 @@
 """What the suites of two guests talk with, preloaded or not: `talk.py ROLE ...`.
 
-    serve HOST PORT                        a process for each connection; answers orders, one line each
-    answer HOST PORT                       one process, one connection at a time: short answers to short questions
-    pair HOST PORT                         both send at once, and half a close
-    back HOST PORT how                     while it sends: an `option` that only TCP can honour, or `splice`; then the peer
-    whole HOST PORT how BYTES              a body whose sender ends right after its last write, by `exit` or `_exit`
-    fetch HOST PORT PATH TIMES             HTTP bodies on connections that two workers hold, two each
-    time HOST PORT,... CONNECTIONS:ROUNDS...   medians of connecting and asking so often, in microseconds: for each
-                                           shape those of all ports, which take turns
-    user HOST PORT [again]                 both become an ordinary user: what stands goes on; `again`: and what follows attaches
-    once HOST PORT                         serves one connection
-    hold HOST PORT how                     `receive` or `send` until the peer is gone; prints the error and the seconds
+    serve HOST PORT              a process for each connection; answers orders, one line each
+    answer HOST PORT             one process, one connection at a time: short answers to short
+                                 questions
+    pair HOST PORT               both send at once, and half a close
+    back HOST PORT how           while it sends: an `option` that only TCP can honour, or `splice`;
+                                 then the peer
+    whole HOST PORT how BYTES    a body whose sender ends right after its last write, by `exit` or
+                                 `_exit`
+    fetch HOST PORT PATH TIMES   HTTP bodies on connections that two workers hold, two each
+    time HOST PORT,... CONNECTIONS:ROUNDS...
+                                 medians of connecting and asking so often, in microseconds: for
+                                 each shape those of all ports, which take turns
+    user HOST PORT [again]       both become an ordinary user: what stands goes on; `again`: and
+                                 what follows attaches
+    once HOST PORT               serves one connection
+    hold HOST PORT how           `receive` or `send` until the peer is gone; prints the error and
+                                 the seconds
 
-Bytes are a function of their number and compared by their receiver. An end that is preloaded need not know, but waits
-until TCP carries nothing more (`warm`), so that what follows goes another way. Errors end the program.
+Bytes are a function of their number and compared by their receiver. An end that is preloaded need
+not know. It waits until TCP carries nothing more (`warm`), so that what follows goes another way.
+Errors end the program.
 """
 import errno
 import hashlib
@@ -240,7 +247,7 @@ def whole(host, port, how, n):
     s = connect(host, port)
     warmed = warm(s)
     order(s, "leave", n, how)
-    # The sender is through, and waits for nobody but us.
+    # The sender is through, and waits for no process but us.
     time.sleep(1)
     same(exactly(s, n), body(n), "body")
     same(s.recv(1), b"", "end")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two guests, each running this file: upstream's rstream between them, and what a guest that loses power looks
-# like to the other. Alone: `tests/vm/run two upstream`.
+# Two guests, each running this file: upstream's rstream between them, and what a guest that loses
+# power looks like to the other. Alone: `tests/vm/run two upstream`.
 #
 # dies: 2
 . "$(dirname "$0")/../guest.sh"
@@ -42,8 +42,9 @@ stream() {
 stream 64
 stream 65536
 
-# Host 2 loses power in the middle of a stream to it. Upstream never finds out over rxe: it asks for seven retries,
-# which soft-RoCE takes as "for ever". Here it is seen that the host is gone without a word.
+# Host 2 loses power in the middle of a stream to it. Upstream never finds out over rxe: it asks for
+# seven retries, which soft-RoCE takes as "for ever". Here it is seen that the host is gone without
+# a word.
 args=(-p 7471 -S 4096 -C 1000000 -I 5 -T b)
 if [ "$VM_HOST" = 2 ]; then
   start server rstream -b "$(address rxe0)" "${args[@]}" >"$tmp/rstream" 2>&1

@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Addresses that are remembered.
 const PLACES: usize = 128;
-/// So often it is looked for in vain at once; then it is left alone, for so many nanoseconds, and
-/// for twice as long each time after that.
+/// So many looks for an address in vain may come at once. After them the address is left alone for
+/// so many nanoseconds, and for twice as long each time after that.
 const FREE: u32 = 2;
 const FIRST_NS: u64 = 1_000_000_000;
 const DOUBLINGS: u32 = 9;

@@ -60,10 +60,10 @@ impl<Q: QueuePair> Pump<Q> {
         done && (self.closing || self.end_delivered) && sent
     }
 
-    /// Whether the peer has closed, and something that the program sent was not taken: data for a
-    /// socket that is closed are answered by a reset (tcp(7)). An older peer, or upstream's, does
-    /// not say what it has taken; then that is known only of what has not left. A direction that
-    /// went back to TCP goes on there.
+    /// Whether the peer has closed, and something that the program sent was not taken. TCP answers
+    /// data for a closed socket with a reset (tcp(7)). An older peer, or upstream's, does not say
+    /// what it has taken; then that is known only of what has not left. A direction that went back
+    /// to TCP goes on there.
     #[must_use]
     pub fn unheard(&self) -> bool {
         let ends = self.port.ends();

@@ -98,8 +98,8 @@ impl<Q: QueuePair> Pump<Q> {
         before != self.stream.state()
     }
 
-    /// Tells a peer of ours what the program has taken, before the word that it takes no more: from
-    /// that one alone the peer cannot know whether what it sent last was read. A program that has
+    /// Tells a peer of ours what the program has taken, before the word that it takes no more. From
+    /// that word alone the peer cannot know whether what it sent last was read. A program that has
     /// not `closed`, but shut both directions, can still read what has arrived. Whether that is
     /// done, as far as it can be.
     fn tell_taken(&mut self, closed: bool) -> bool {

@@ -26,9 +26,9 @@ pub(super) const OUTDATED: Failure = Failure::Denied;
 const MOST: u32 = 32;
 static RENEWALS: AtomicU32 = AtomicU32::new(0);
 
-/// An errno of the manager's may mean that this process has changed its credentials (or that it may
-/// not have the port that it asks for): whether it is worth while to start once more, and to try
-/// again.
+/// An errno of the manager's may mean that this process has changed its credentials. It may also
+/// mean that the process may not have the port that it asks for. Says whether it is worth while to
+/// start once more, and to try again.
 #[must_use]
 pub fn outdated(e: Failure) -> bool {
     e == OUTDATED && running().is_some_and(|service| service.is_refused() && service.outdated())

@@ -57,8 +57,8 @@ fn the_thread_hears_of_an_end_that_others_find() {
     assert!(Bridge::of_key(key).is_none(), "its place is given back");
 }
 
-/// Between the look that finds a bridge over and the one that takes it out another thread may have
-/// done so, and a third may have the place.
+/// One look finds a bridge over, and another takes it out. Between them another thread may have
+/// taken it out, and a third may have the place.
 #[test]
 fn a_place_that_is_anothers_by_now_is_left_alone() {
     let (service, bridge) = (service(), placed(true));

@@ -1,5 +1,5 @@
-//! What a fork, and an exec, make of the owners: the child is one before it is born, and a program
-//! that another takes the place of is none while that is tried.
+//! What a fork, and an exec, make of the owners. The child is an owner before it is born. A program
+//! that another takes the place of is no owner while that is tried.
 //!
 //! Must not know what else is to be done then ([`crate::process`], [`crate::socket::life`]). Entry
 //! points: [`fork_prepare`], [`fork_child`], [`leave_all`].
@@ -13,7 +13,7 @@ use crate::conn::owners::BEYOND;
 use crate::conn::slot::SlotId;
 use crate::sys::pid;
 
-/// Before fork: the child is entered as an owner of everything that this process holds, so that it
+/// Before fork: enters the child as an owner of everything that this process holds. So the child
 /// can never find a slot freed under it.
 pub fn fork_prepare() {
     let Some(group) = get() else { return };

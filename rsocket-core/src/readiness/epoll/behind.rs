@@ -2,9 +2,9 @@
 //!
 //! The member stays the device's, and has told that there is something to read; what comes by TCP
 //! behind that is news all the same. So the kernel's entry asks for it beside the device, as it
-//! does on the fallback, and the count of what has come says whether what the kernel reports was
-//! told before: an entry that is set anew reports what is there once more. Must not know what a
-//! member reports. Entry points: [`arrived`], [`is_news`], [`State::ask_beside`].
+//! does on the fallback. The count of what has come says whether what the kernel reports was told
+//! before. It is needed, since an entry that is set anew reports what is there once more. Must not
+//! know what a member reports. Entry points: [`arrived`], [`is_news`], [`State::ask_beside`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -50,8 +50,8 @@ impl Member {
 }
 
 impl<S: Source> State<S> {
-    /// From here on the kernel is asked. What has come since the count was taken it reports at
-    /// once, and what the member could not tell (`due`) until the kernel has said so.
+    /// From here on the kernel is asked. It reports at once what has come since the count was
+    /// taken. It also reports what the member could not tell (`due`) until the kernel has said so.
     #[cold]
     pub(super) fn ask_beside(&mut self, source: &S, index: u32, due: bool) {
         let token = self.token(index);

@@ -74,8 +74,8 @@ impl<S: Source> Registry<S> {
         self.enter(set, |state| self.ctl_inside(set, state, call)).unwrap_or_else(|| call.kernel())
     }
 
-    /// The kernel has another entry, or a new one, of a file that is ready perhaps: the next wait
-    /// asks it, however much else there is to tell.
+    /// The kernel has another entry, or a new one, of a file that is ready perhaps. The next wait
+    /// asks the kernel, however much else there is to tell.
     fn kernel_has_news(&'static self, epfd: RawFd) {
         // Relaxed: a set that becomes special meanwhile asks the kernel first.
         if let Some(set) = self.get(epfd).filter(|set| set.special.load(Ordering::Relaxed)) {

@@ -67,9 +67,9 @@ impl<S: Source> Registry<S> {
         set.dormant.store(true, Ordering::Relaxed);
     }
 
-    /// The process uses a set that it has inherited: with a waker of its own, and after a look at
-    /// what its members have become meanwhile. Before anything else that concerns the kernel's
-    /// object.
+    /// The process uses a set that it has inherited. It does so with a waker of its own, and after
+    /// a look at what the set's members have become meanwhile. This comes before anything else that
+    /// concerns the kernel's object.
     pub(crate) fn awaken(&self, set: &Set<S>, state: &mut State<S>) {
         // Relaxed, here and in a look without the lock: changed under it.
         if !set.dormant.swap(false, Ordering::Relaxed) {

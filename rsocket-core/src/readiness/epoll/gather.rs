@@ -54,7 +54,7 @@ impl<S: Source> State<S> {
         }
         let (mut n, mut woke, mut asked) = (0, false, lazy && !self.warm.is_empty());
         if self.kernel_due() {
-            // Half of the room, so that neither side starves the other; all of it when ours is
+            // Half of the room, so that neither side starves the other. All of it when ours is
             // empty, or for an entry that has its say first.
             self.turn ^= 1;
             let none = self.queue.is_empty() && self.warm.is_empty();
@@ -137,8 +137,8 @@ impl<S: Source> State<S> {
     }
 
     /// Takes out what the kernel reported in the program's words before the member came under a
-    /// token: it is judged like everything else now, and another thread may have it already. What
-    /// the program's data do not tell apart stays.
+    /// token. Such an event is judged like everything else now, and another thread may have it
+    /// already. What the program's data do not tell apart stays.
     pub(super) fn outdated(&mut self, out: Out<'_>, n: usize) -> usize {
         let mut kept = 0;
         for i in 0..n.min(out.len()) {

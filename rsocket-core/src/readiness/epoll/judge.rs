@@ -55,7 +55,7 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
         }
     }
     let level = spelled(ready) & (member.events | always.bits()) & 0xffff;
-    // What the kernel answers for is news when its entry says so, and only then: the entry was set
+    // What the kernel answers for is news when its entry says so, and only then. The entry was set
     // anew with whatever set `edge`, and would tell the same once more.
     let told = member.told || member.entry != Entry::Between;
     let out = ready.contains(Events::OUT)

@@ -1,11 +1,11 @@
-//! The kernel's half of a mirrored set: raw epoll calls (never libc's, which are hooked), and the
-//! tokens by which a returned event is recognised as ours.
+//! The kernel's half of a mirrored set. It has raw epoll calls (never libc's, which are hooked),
+//! and the tokens by which a returned event is recognised as ours.
 //!
 //! **Tokens.** The program's data pass through the kernel unchanged, so an event of ours must be
-//! told from any data a program may choose. A token is a 40-bit random tag of its set (bits 63:62
-//! are `10`, which no user-space pointer and no small number has) over a 24-bit serial. A foreign
-//! member's data would have to hit the random tag: one chance in 2^38 for data that are random
-//! themselves, none for pointers, indices and descriptor numbers. Whatever carries the tag but no
+//! told from any data a program may choose. A token is a 40-bit random tag of its set over a 24-bit
+//! serial. Bits 63:62 are `10`, which no user-space pointer and no small number has. A foreign
+//! member's data would have to hit the random tag. Data that are random themselves have one chance
+//! in 2^38; pointers, indices and descriptor numbers have none. Whatever carries the tag but no
 //! living serial belonged to a member that was removed, and is swallowed.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -133,7 +133,7 @@ pub(crate) fn events_now(
     event_set::now(set, buffer)
 }
 
-/// What the kernel is asked about a socket that is wholly on its device: the end of the
+/// What the kernel is asked about a socket that is wholly on its device. That is the end of the
 /// connection, and urgent data, which only TCP carries.
 pub(crate) fn detector(wanted: Events) -> u32 {
     (Events::RDHUP | wanted & Events::PRI).bits() | EDGE

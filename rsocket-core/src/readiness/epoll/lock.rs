@@ -1,6 +1,6 @@
-//! A small lock that knows its owner: a signal handler (or a call from inside) that finds its own
-//! thread holding it gets `None` instead of a deadlock. Held for copies and non-blocking system
-//! calls only, never across a sleep. It must not know what it guards.
+//! A small lock that knows its owner. A signal handler (or a call from inside) that finds its own
+//! thread holding it gets `None` instead of a deadlock. The lock is held for copies and
+//! non-blocking system calls only, never across a sleep. It must not know what it guards.
 //!
 //! Entry point: [`Guarded::with`].
 
@@ -142,7 +142,7 @@ impl<T> Guarded<T> {
             return None;
         }
         // SAFETY: `take` gave the lock to this thread alone, and it refuses this thread a second
-        // time, so that this is the only reference until `release`.
+        // time. So this is the only reference until `release`.
         let result = f(unsafe { &mut *self.value.get() });
         self.lock.release();
         Some(result)

@@ -9,12 +9,12 @@
 //! set stands for all its members in the kernel's object, so that nesting, and polling the epoll
 //! descriptor, keep working.
 //!
-//! **A wait** looks at what is awake in user space (`wait`), asks the kernel on a time basis and
-//! always before sleeping, and judges every return of the kernel before the program sees it: one
+//! **A wait** looks at what is awake in user space (`wait`), and asks the kernel on a time basis
+//! and always before sleeping. It judges every return of the kernel before the program sees it: one
 //! descriptor yields at most one event for each call. What is asleep costs nothing: its peer
 //! signals the waker and sets a bit.
 //!
-//! **Locks.** One small lock for each set, never held across a sleep; the registry's lock comes
+//! **Locks.** Each set has one small lock, never held across a sleep. The registry's lock comes
 //! before a set's, and no two sets' locks are held together except around a fork. [`mode_changed`],
 //! [`starved`] and [`member_closing`] take a set's lock: call them with no lock held that a
 //! [`Source`] function waits for. Called from inside such a function, or by a signal handler that
@@ -22,8 +22,8 @@
 //!
 //! **Limits.** After a fork both processes have a mirror of their own over one kernel object. The
 //! child's is dormant until it waits on the set, changes or polls it ([`fork`]). A set that a child
-//! uses beside its parent, with members that are on device, misbehaves as such sets mostly do:
-//! events may be seen by one of the two.
+//! uses beside its parent, with members that are on device, misbehaves as such sets mostly do.
+//! Events may be seen by one of the two.
 
 mod behind;
 mod ctl;
@@ -158,8 +158,8 @@ pub fn dissolve() {
     REGISTRY.dissolve();
 }
 
-/// Every connection is going back to TCP, and the program waits past us: as [`dissolve`], and what
-/// it changes from here on is told to the kernel alone.
+/// Every connection is going back to TCP, and the program waits past us. As [`dissolve`]; and the
+/// kernel alone is told what the program changes from here on.
 pub fn leave_to_kernel() {
     // Relaxed, here and where it is read: a thread that sees it late goes by a mirror that is
     // dissolved next, or was empty.

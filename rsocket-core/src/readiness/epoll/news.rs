@@ -1,6 +1,7 @@
-//! What a set is told of a socket by others: its mode has changed, a send found no room, a number
-//! of it is about to be closed. Told while this thread is inside a set, it is put off. It must not
-//! know how a wait is put together. Enter at [`Registry::mode_changed`] and its neighbours.
+//! What a set is told of a socket by others. Its mode has changed, a send found no room, or a
+//! number of it is about to be closed. What this
+//! thread hears inside a set may be put off. It must not know how a wait is put together. Enter at
+//! [`Registry::mode_changed`] and its neighbours.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};

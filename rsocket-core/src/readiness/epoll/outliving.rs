@@ -1,10 +1,10 @@
 //! Members whose number was closed while their file has other names. A registration is the file's,
-//! under the number that it was made with, and lives as long as the file (epoll(7)): it goes on
+//! under the number that it was made with, and lives as long as the file (epoll(7)). So it goes on
 //! reporting, and is found again when that number names the file once more.
 //!
 //! The kernel's entry can be changed only through the number that it was made with, which the
-//! program may give to anything. So the entry moves to a private number, its *place*, which names
-//! the file for the moment of a change and the set's waker otherwise: it keeps no file open.
+//! program may give to anything. So the entry moves to a private number, its *place*. The place
+//! names the file for the moment of a change and the set's waker otherwise: it keeps no file open.
 //!
 //! Where the kernel answers for the member it does all that by itself: the connection stays on TCP.
 //! It must not know what a member reports. Entry points: [`Registry::outlive`] before a close,

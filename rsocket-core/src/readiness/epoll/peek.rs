@@ -9,7 +9,7 @@ use crate::readiness::source::{Source, Waker};
 
 impl<S: Source> Registry<S> {
     /// The sets in this one are readable if something is ready in them, and not because something
-    /// was: what woke for an event that was taken meanwhile is forgotten.
+    /// was. A wake for an event that was taken meanwhile is forgotten.
     pub(crate) fn peek_inside(&'static self, set: &'static Set<S>) {
         let inner = self.enter(set, |state| state.nested.clone()).unwrap_or_default();
         for epfd in inner {

@@ -103,8 +103,8 @@ impl Pwait {
     /// point.
     pub(super) fn wait(self, wait: &Wait<'_>, time: Option<Duration>) -> Result<usize, Failure> {
         let Wait { epfd, events, max, mask, .. } = *wait;
-        // SAFETY: there is room for `max` events and the mask is null or valid, by their promises;
-        // a `max` that makes no sense is the kernel's to refuse.
+        // SAFETY: there is room for `max` events and the mask is null or valid, by their promises.
+        // A `max` that makes no sense is the kernel's to refuse.
         let n = unsafe { (self.0)(epfd, events.as_ptr(), max, milliseconds(time), mask.as_ptr()) };
         usize::try_from(n).map_err(|_| Failure::last())
     }

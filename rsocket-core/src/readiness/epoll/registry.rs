@@ -1,7 +1,7 @@
 //! Which sets exist, which descriptors stand for them, and which of them a socket is in. It must
 //! not know what a member reports.
 //!
-//! Sets are reused and never freed, so that a thread which still sleeps on a closed one finds valid
+//! Sets are reused and never freed. So a thread which still sleeps on a closed one finds valid
 //! memory (and sees by its `life` that it is another's). Tables are by number, in memory that costs
 //! nothing until it is touched; look-ups take no lock.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -67,8 +67,8 @@ struct Number<S: Source> {
     home: AtomicU32,
 }
 
-/// All sets of a process (or of a test). In this order, and what belongs together in one table: a
-/// child of a server that makes a set of its own writes to few pages.
+/// All sets of a process (or of a test). The fields stand in this order, and what belongs together
+/// is in one table. So a child of a server that makes a set of its own writes to few pages.
 #[repr(C)]
 pub struct Registry<S: Source> {
     /// What the sets ask about sockets.
@@ -84,7 +84,7 @@ pub struct Registry<S: Source> {
 fn note(home: Option<&AtomicU32>, id: u32) {
     if let Some(home) = home {
         // SeqCst: the note comes before the caller's look at `on_device`, in the one order of all
-        // such operations; `mode_changed` has the two the other way round. One of them sees the
+        // such operations. `mode_changed` has the two the other way round. One of them sees the
         // other.
         let _ = home.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |h| {
             Some(if h == 0 || h == id + 1 { id + 1 } else { MANY })
@@ -349,7 +349,7 @@ impl<S: Source> Registry<S> {
                 });
             });
             // A set that was still armed when it was asked may have been woken before the bit was
-            // taken, which was then its bit as well. One that was not is judged for nothing.
+            // taken. The bit was then its bit as well. A set that was not is judged for nothing.
             if taken && passed {
                 self.homes(home, |set| self.hand_over(own, set, slot, |_, _| true));
             }

@@ -1,10 +1,13 @@
 //! The mirror of one epoll object: its members, and the lists that keep waiting O(ready).
 //!
-//! **The invariant of the lists.** A member that the program wants events of (present, not
-//! disabled) and whose socket is special is always in at least one of: the *queue* (to be judged by
-//! the next wait), the *warm* list (judged by every wait), or *armed* (the other side wakes the
-//! set's waker and sets the socket's ready bit). So nothing that becomes ready is missed, and
-//! nothing else is looked at.
+//! **The invariant of the lists.** It is about each member that the program wants events of
+//! (present, not disabled) and whose socket is special. Such a member is always in at least one of:
+//!
+//! - the *queue*: the next wait judges it;
+//! - the *warm* list: every wait judges it;
+//! - *armed*: the other side wakes the set's waker and sets the socket's ready bit.
+//!
+//! So nothing that becomes ready is missed, and nothing else is looked at.
 //!
 //! It must not know how a wait is put together, nor which sets exist.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -202,9 +205,9 @@ pub(crate) struct State<S: Source> {
     pub(crate) waits: u32,
     /// When the kernel was last asked, on the clock of `sys::ticks`.
     pub(crate) asked: u64,
-    /// Since the kernel was last asked, an edge-triggered entry was set anew, which has its say
-    /// before the member is judged: otherwise its edge would be told by the member and then by the
-    /// entry. Or the program has added something that the kernel answers for, or asked anew for it.
+    /// Since the kernel was last asked, an edge-triggered entry was set anew. The entry has its say
+    /// before the member is judged: otherwise the member would tell its edge, and then the entry.
+    /// Or the program has added something that the kernel answers for, or asked anew for it.
     pub(crate) entry_news: bool,
     /// The program polls the epoll descriptor itself, or has put it into another set.
     pub(crate) watched: bool,
@@ -216,8 +219,8 @@ pub(crate) struct State<S: Source> {
     pub(crate) changes: u32,
     /// The last gathering stopped for want of room.
     pub(crate) early: bool,
-    /// The last gathering reported a member that the kernel has called dead, which each wait judges
-    /// by a call to the kernel: so it may be asked for the others, too.
+    /// The last gathering reported a member that the kernel has called dead. Each wait judges such
+    /// a member by a call to the kernel, so the kernel may be asked for the others, too.
     pub(crate) dead_told: bool,
     /// The kernel had something to tell when it was last asked, and may have it still.
     pub(crate) kernel_told: bool,
@@ -411,8 +414,9 @@ impl<S: Source> State<S> {
         }
     }
 
-    /// Takes the waker out of all of the slot's words. It stood there for every member of that slot
-    /// (a socket can be in a set under several descriptors), so all of them have to be judged anew.
+    /// Takes the waker out of all of the slot's words. It stood there for every member of that
+    /// slot: a socket can be in a set under several descriptors. So all of them have to be judged
+    /// anew.
     pub(crate) fn unarm(&mut self, source: &S, slot: SlotId) {
         if let Some(waker) = self.waker_id() {
             source.disarm(slot, waker);

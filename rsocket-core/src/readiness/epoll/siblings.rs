@@ -1,6 +1,7 @@
-//! Sets whose sockets are a sibling's too. It may take one out of TCP, and tells only the sets of
-//! its own process ([`super::mode_changed`]). So while a set has such members that are the
-//! kernel's, its waits look at them now and then, and sleep no longer than until the next look.
+//! Sets whose sockets are a sibling's too. The sibling may take a socket out of TCP, and tells only
+//! the sets of its own process ([`super::mode_changed`]). So while a set has such members that are
+//! the kernel's, its waits look at them now and then. These waits sleep no longer than until the
+//! next look.
 //!
 //! A thread that sleeps while another one forks is not told that there is a sibling: it looks
 //! after its next wait began. Must not know who the siblings are. Entry points:

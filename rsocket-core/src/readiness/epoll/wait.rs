@@ -1,7 +1,7 @@
-//! `epoll_wait`: user space first, the kernel on a time basis and before every sleep, and each
-//! return of the kernel judged before the program sees it.
+//! `epoll_wait`: user space first, the kernel on a time basis and before every sleep. Each return
+//! of the kernel is judged before the program sees it.
 //!
-//! One descriptor yields at most one event for each call: what the kernel says under a token is
+//! One descriptor yields at most one event for each call. What the kernel says under a token is
 //! only noted at the member, and members are judged once, after the kernel was asked.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -250,7 +250,7 @@ impl<S: Source> Registry<S> {
 
     /// Everything that can be had without sleeping. The ready bits are collected first, but where
     /// the call `waits` and they were a moment ago. When a spin comes next (`may_spin`) and there
-    /// is something to spin over, the kernel is asked on its time basis only: the sleep after the
+    /// is something to spin over, the kernel is asked on its time basis only. The sleep after the
     /// spin asks it anyway. `None` from inside.
     fn sweep(
         &'static self,

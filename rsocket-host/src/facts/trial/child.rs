@@ -1,9 +1,10 @@
 //! The short-lived process that makes the calls, and what its parent learns of it.
 //!
-//! Where the filter kills, it kills that process: it has this one's memory, but neither its
-//! descriptors nor its handlers, and every signal is blocked in it. It says which call is next
-//! before it makes it, in memory that both see; so the parent knows for which one it was killed.
-//! Must not know what the outcome is good for. Entry point: [`outcome`].
+//! Where the filter kills, it kills that process. The process has this one's memory (before Linux
+//! 5.16 a copy of it), but neither its descriptors nor its handlers, and every signal is blocked in
+//! it. It says which call is next before it makes the call, in memory that both see. So the parent
+//! knows for which call the process was killed. Must not know what the outcome is good for. Entry
+//! point: [`outcome`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::cell::UnsafeCell;
@@ -203,8 +204,8 @@ extern "C" fn make_calls(report: *mut c_void) -> c_int {
     0
 }
 
-/// Zeros, but for the limit on core files that was just read: from here on this process leaves
-/// none, and wakes no program that collects them (1 says that, core(5)).
+/// Zeros, but for the limit on core files that was just read. From here on this process leaves no
+/// core file, and wakes no program that collects them (1 says that, core(5)).
 ///
 /// # Safety
 /// `room` is [`ROOM_BYTES`] of the caller's.
@@ -244,8 +245,8 @@ unsafe fn make(call: &Call, room: *mut u64) -> isize {
 #[cfg(target_arch = "x86_64")]
 unsafe fn raw(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the registers are those of the kernel's calling convention, rcx and r11 are declared
-    // as destroyed; what the call does to memory is the caller's promise.
+    // SAFETY: the registers are those of the kernel's calling convention, and rcx and r11 are
+    // declared as destroyed. What the call does to memory is the caller's promise.
     unsafe {
         core::arch::asm!(
             "syscall",

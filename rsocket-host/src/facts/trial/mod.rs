@@ -243,8 +243,8 @@ fn forbidden(at: usize) -> u64 {
     FORBIDDEN | at as u64
 }
 
-/// How it has been seen to: it has forked or was forked, it has threads, or its parent, which has
-/// made it, is under as many filters.
+/// How it has been seen that this process may make processes. It has forked or was forked, it has
+/// threads, or its parent, which has made it, is under as many filters.
 fn may_make_processes(status: Status) -> Option<By> {
     let parent_does =
         || status.parent != 0 && status::filters_of(status.parent) == Some(status.filters);

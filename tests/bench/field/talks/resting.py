@@ -28,7 +28,7 @@ def receive(s, left):
 
 
 def exchange(s, first):
-    """In small parts, so that nobody waits for room."""
+    """In small parts, so that no sender waits for room."""
     for _ in range(10):
         if first:
             s.sendall(b"x" * (ENOUGH // 10))

@@ -1,9 +1,9 @@
 """pyzmq, 64 B: `zmq_rate.py serve PORT HOW`, `zmq_rate.py ask PORT SECONDS HOW`; HOW is `req` or
 `push`.
 
-`req`: REQ and REP. `push`: the client pushes for so long, the server pulls; a word of its own says
-that this was the last one, and the answer to it that all have come. Prints `rate N p99 NS`, and for
-`push` no p99.
+`req`: REQ and REP. `push`: the client pushes for so long, the server pulls. A word of its own says
+that this was the last one; the answer to it says that all have come. Prints `rate N p99 NS`, and
+for `push` no p99.
 """
 
 import signal
