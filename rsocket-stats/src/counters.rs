@@ -35,8 +35,6 @@ counters! {
     Connections "connections",
     /// Rendezvous names that were bound.
     Offers "attach.offers",
-    /// Offers that ended without a process there.
-    OffersLapsed "attach.offers_lapsed",
     /// Times the accepting side looked for an offer.
     Knocks "attach.knocks",
     /// Knocks that found one.
