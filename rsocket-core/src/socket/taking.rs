@@ -15,6 +15,7 @@ use crate::host::counters;
 use crate::host::kernel::{self, Ending};
 use crate::live_segment::conn_counters;
 use crate::reason::Reason;
+use crate::sys::sandbox;
 use crate::sys::vectors::Cursor;
 
 /// What one attempt brought.
@@ -40,9 +41,11 @@ pub(super) fn from_kernel(
         return only_the_end(s, fd);
     }
     let kept = libc::MSG_PEEK | libc::MSG_TRUNC;
-    if to.done() > 0 && counters::at_mark(fd) == Ok(true) {
-        // As TCP: what comes after an urgent byte is another call's.
-        return Ok(Got::End);
+    if to.done() > 0
+        && !sandbox::inside()
+        && let Some(got) = nothing_more(fd)?
+    {
+        return Ok(got);
     }
     match kernel::receive(fd, to.rest().list(), limit, flags & kept) {
         Ok(0) => Ok(Got::End),
@@ -54,6 +57,20 @@ pub(super) fn from_kernel(
         Err(Failure::Blocked) => Ok(Got::Nothing),
         Err(e) => Err(e),
     }
+}
+
+/// What a call that has bytes already finds in TCP where it may take no more of it: nothing yet, the
+/// end, or the mark of urgent data. What comes behind the mark is another call's, as on TCP.
+fn nothing_more(fd: RawFd) -> Result<Option<Got>, Failure> {
+    let here = match kernel::ending(fd) {
+        Ending::Failed(e) => return Err(e),
+        Ending::Bytes => None,
+        Ending::Open => Some(Got::Nothing),
+        Ending::Fin => Some(Got::End),
+    };
+    // A receive that the kernel begins at the mark passes it. So the mark is asked for after that
+    // look: a byte that is here, and has no mark by then, gets none any more.
+    Ok(if counters::at_mark(fd) == Ok(true) { Some(Got::End) } else { here })
 }
 
 /// What TCP may say to an rsocket: that the stream has ended. Bytes are those of a program that is
