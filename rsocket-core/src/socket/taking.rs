@@ -138,3 +138,59 @@ pub(super) fn take_messages(
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use rustix::net::SendFlags;
+
+    use super::*;
+
+    /// Two ends of a TCP connection.
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    /// What has to be seen in the end: loopback delivers at once, but for a busy machine.
+    fn becomes(far: &TcpStream, wanted: Option<Got>) {
+        let seen = || nothing_more(far.as_raw_fd()).unwrap();
+        while seen() != wanted {
+            std::thread::yield_now();
+        }
+        assert_eq!(seen(), wanted);
+    }
+
+    #[test]
+    fn a_call_that_has_bytes_stops_at_the_mark() {
+        let (mut near, far) = pair();
+        becomes(&far, Some(Got::Nothing));
+        rustix::net::send(&near, b"!", SendFlags::OOB).unwrap();
+        becomes(&far, Some(Got::End));
+        // Whatever comes behind it.
+        near.write_all(b"more").unwrap();
+        near.shutdown(Shutdown::Write).unwrap();
+        becomes(&far, Some(Got::End));
+        assert!(counters::at_mark(far.as_raw_fd()).unwrap(), "a look passes no mark");
+    }
+
+    #[test]
+    fn a_byte_before_the_mark_is_there_to_be_taken() {
+        let (mut near, far) = pair();
+        near.write_all(b"a").unwrap();
+        becomes(&far, None);
+        rustix::net::send(&near, b"!", SendFlags::OOB).unwrap();
+        becomes(&far, None);
+    }
+
+    #[test]
+    fn the_end_is_seen() {
+        let (near, far) = pair();
+        near.shutdown(Shutdown::Write).unwrap();
+        becomes(&far, Some(Got::End));
+    }
+}
