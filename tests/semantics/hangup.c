@@ -277,6 +277,37 @@ static void edge_client(int fd) {
   tell('e');
 }
 
+// A reset whose error was taken, where what this end sends has gone back to TCP before.
+static void resets_behind_server(int fd) {
+  struct linger l = {1, 0};
+  hear('r');
+  CHECK(!setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l));
+  close(fd);
+  tell('c');
+}
+static void resets_behind_client(int fd) {
+  static const unsigned wanted[] = {EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLET};
+  int before[4];
+  char c;
+  EQ(dprintf(fd, "text"), 4);
+  for (int i = 0; i < 4; i++) before[i] = set_of(fd, wanted[i]);
+  EQ(said(before[0], 0), 0);
+  tell('r');
+  hear('c');
+  FAILS(recv(fd, &c, 1, 0), ECONNRESET);
+  for (int i = 0; i < 4; i++) {
+    unsigned all = (wanted[i] & ~EPOLLET) | EPOLLHUP;
+    EQ(said(before[i], 0), all);
+    int after = set_of(fd, wanted[i]);
+    EQ(said(after, 0), all);
+    if (!(wanted[i] & EPOLLET)) EQ(said(before[i], 0), all);
+    close(after);
+  }
+  EQ(ready(fd, POLLIN, 0), POLLIN | POLLHUP);
+  EQ(ready(fd, POLLOUT, 0), POLLOUT | POLLHUP);
+  EQ(ready(fd, 0, 0), POLLHUP);
+}
+
 const test_case CASES[] = {
     {"own_shutdown_of_both", talks_server, own_both_client, 0},
     {"own_shutdown_of_reading", talks_server, own_read_client, 0},
@@ -291,5 +322,6 @@ const test_case CASES[] = {
     {"writer_beside_an_heir_that_is_killed", kill_heir_server, writer_client, RAW},
     {"writer_beside_one_that_ends_and_is_killed", kill_ended_server, writer_client, RAW},
     {"edge_of_the_end_once", passes_server, edge_client, TOUCH},
+    {"reset_behind_a_fallback", resets_behind_server, resets_behind_client, TOUCH},
     {0},
 };
