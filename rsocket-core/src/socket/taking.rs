@@ -59,8 +59,8 @@ pub(super) fn from_kernel(
     }
 }
 
-/// What a call that has bytes already finds in TCP where it may take no more of it: nothing yet, the
-/// end, or the mark of urgent data. What comes behind the mark is another call's, as on TCP.
+/// What a call that has bytes already finds in TCP where it may take no more of it: nothing yet,
+/// the end, or the mark of urgent data. What comes behind the mark is another call's, as on TCP.
 fn nothing_more(fd: RawFd) -> Result<Option<Got>, Failure> {
     let here = match kernel::ending(fd) {
         Ending::Failed(e) => return Err(e),
