@@ -206,8 +206,8 @@ fn received(id: SlotId, s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     } else if s.has(flag::ENDED) || ends.is_some_and(|e| end_is_next(s, e)) {
         look.ready |= Events::IN | Events::RDHUP;
         // A reset has ended the other direction as well. Where that is the device's, `sendable`
-        // asks; where it is back on TCP, only the kernel knows.
-        if s.has(flag::ENDED) && !s.has(flag::BRIDGED) && s.send_mode() == SendMode::Returned {
+        // asks; where it is on TCP, only the kernel knows.
+        if s.has(flag::ENDED) && !s.has(flag::BRIDGED) && s.send_mode() != SendMode::Device {
             look.ask |= Events::RDHUP;
         }
     }
