@@ -3,7 +3,7 @@
 
 use rsocket_edge::config::policy;
 use rsocket_edge::socket;
-use rsocket_edge::socket::settings;
+use rsocket_edge::socket::{Listeners, settings};
 use rsocket_edge::{process, readiness};
 use rsocket_host::environment;
 
@@ -33,11 +33,12 @@ extern "C" fn leave() {
 
 /// Reads the settings, with the first socket or set.
 pub(crate) fn settle() {
-    socket::set_listeners(
-        readiness::epoll::mode_changed,
-        readiness::epoll::starved,
-        readiness::epoll::error_taken,
-    );
+    socket::set_listeners(Listeners {
+        mode_changed: readiness::epoll::mode_changed,
+        starved: readiness::epoll::starved,
+        error_taken: readiness::epoll::error_taken,
+        found_unread: readiness::epoll::found_unread,
+    });
     policy::rsockets();
     settings::resolve(environment::variable);
 }

@@ -182,8 +182,8 @@ pub mod readiness {
     /// See [`rsocket_core::readiness::epoll`].
     pub mod epoll {
         pub use rsocket_core::readiness::epoll::{
-            Change, Ctl, Pwait, Wait, created, ctl, dissolve, duplicated, error_taken, is_set,
-            leave_to_kernel, mode_changed, polled, said_anew, starved, wait,
+            Change, Ctl, Pwait, Wait, created, ctl, dissolve, duplicated, error_taken,
+            found_unread, is_set, leave_to_kernel, mode_changed, polled, said_anew, starved, wait,
         };
     }
 
@@ -206,11 +206,11 @@ pub mod rules {
 /// See [`rsocket_core::socket`].
 pub mod socket {
     pub use rsocket_core::socket::{
-        Route, about_to_listen, accept_deferred, accepted, attaching, before_exec, connected,
-        connecting, created, created_datagram, duplicated, enter_receive, enter_send, enter_wait,
-        exec_failed, fingerprint_bytes, fingerprints, forget_fingerprint, fork_failed, give_away,
-        has_shut, is_new, leave_error, leave_receive, leave_send, leave_wait, listening, low_water,
-        not_passed, on_device, option_asked, option_was_set, passing, passing_listener,
+        Listeners, Route, about_to_listen, accept_deferred, accepted, attaching, before_exec,
+        connected, connecting, created, created_datagram, duplicated, enter_receive, enter_send,
+        enter_wait, exec_failed, fingerprint_bytes, fingerprints, forget_fingerprint, fork_failed,
+        give_away, has_shut, is_new, leave_error, leave_receive, leave_send, leave_wait, listening,
+        low_water, not_passed, on_device, option_asked, option_was_set, passing, passing_listener,
         pending_error, receive, receive_at_once, receive_patiently, recheck_after, refuse,
         refuse_for_good, refuse_sending, send, send_at_once, send_patiently, send_residual,
         set_listeners, shutdown, tapped, timeout_set, unattached, unread, unsent, waited,

@@ -8,6 +8,7 @@
 //! `getpid`. The configuration is read with the first TCP socket, or if the last program left some
 //! ([`crate::policy`]), or if there are statistics to be written.
 
+use rsocket_edge::socket::Listeners;
 use rsocket_edge::{exec_handover, process, readiness, socket};
 use rsocket_host::{environment, sys};
 
@@ -34,11 +35,12 @@ extern "C" fn enter() {
     environment::remember();
     real::resolve_all();
     sys::install_ppoll(real::ppoll);
-    socket::set_listeners(
-        readiness::epoll::mode_changed,
-        readiness::epoll::starved,
-        readiness::epoll::error_taken,
-    );
+    socket::set_listeners(Listeners {
+        mode_changed: readiness::epoll::mode_changed,
+        starved: readiness::epoll::starved,
+        error_taken: readiness::epoll::error_taken,
+        found_unread: readiness::epoll::found_unread,
+    });
     // A preloaded library is never unloaded.
     process::watch_forks();
     handlers::begin(policy::disabled());

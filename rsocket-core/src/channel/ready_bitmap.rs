@@ -120,7 +120,11 @@ fn take_bits(r: &ArenaRecord, n: usize, word: &AtomicU64, f: &mut dyn FnMut(Slot
                 }
                 // Acquire: pairs with the release in Sleepers::wake.
                 let keep = if fork_group::shared(id) { u64::MAX } else { !bit };
-                word.fetch_and(keep, Ordering::Acquire) & bit != 0
+                let was_set = word.fetch_and(keep, Ordering::Acquire) & bit != 0;
+                if was_set && let Some(s) = fork_group::slot(id) {
+                    s.sets_hear();
+                }
+                was_set
             });
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
     if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
         guard.receiver().told();
         state = guard.view();
-        s.wake_due.store(1, Ordering::Relaxed);
+        s.wake_sender_soon();
     }
     if let Some(r) = shown {
         r.unread(unread as u32);

@@ -2,12 +2,13 @@
 //! lock held.
 //!
 //! Must not know what the listeners do. Entry points: [`set_listeners`] and [`know_numbers`]; then
-//! [`mode_changed`], [`starved`], [`error_taken`] and [`number_of`].
+//! [`mode_changed`], [`starved`], [`error_taken`], [`found_unread`] and [`number_of`].
 
 use std::os::fd::RawFd;
 
 use super::id::SlotId;
 use super::listener::{Function, Listener};
+use super::slot::Slot;
 
 // SAFETY: a function pointer.
 unsafe impl Function for fn(SlotId) {
@@ -33,15 +34,28 @@ unsafe impl Function for fn(SlotId, RawFd) -> Option<RawFd> {
 static MODE: Listener<fn(SlotId)> = Listener::nobody();
 static STARVED: Listener<fn(SlotId)> = Listener::nobody();
 static ERROR_TAKEN: Listener<fn(SlotId)> = Listener::nobody();
+static UNREAD: Listener<fn(SlotId)> = Listener::nobody();
 static NUMBERS: Listener<fn(SlotId, RawFd) -> Option<RawFd>> = Listener::nobody();
 
-/// Installs three listeners. `mode_changed` hears that what the kernel must be asked about a
-/// connection changed. `starved` hears that a send found no room, `error_taken` that a call took
-/// the connection's error.
-pub fn set_listeners(mode_changed: fn(SlotId), starved: fn(SlotId), error_taken: fn(SlotId)) {
-    MODE.install(mode_changed);
-    STARVED.install(starved);
-    ERROR_TAKEN.install(error_taken);
+/// Who listens, each to one kind of news of a connection.
+#[derive(Clone, Copy)]
+pub struct Listeners {
+    /// What the kernel must be asked about it has changed.
+    pub mode_changed: fn(SlotId),
+    /// A send found no room.
+    pub starved: fn(SlotId),
+    /// A call took its error.
+    pub error_taken: fn(SlotId),
+    /// A call found bytes there, which it has left, and of which an epoll set may not have heard.
+    pub found_unread: fn(SlotId),
+}
+
+/// Installs them.
+pub fn set_listeners(all: Listeners) {
+    MODE.install(all.mode_changed);
+    STARVED.install(all.starved);
+    ERROR_TAKEN.install(all.error_taken);
+    UNREAD.install(all.found_unread);
 }
 
 /// Installs the function that knows which descriptor numbers of this process are a connection's.
@@ -72,6 +86,17 @@ pub(crate) fn starved(id: SlotId) {
 #[cold]
 pub(crate) fn error_taken(id: SlotId) {
     if let Some(f) = ERROR_TAKEN.get() {
+        f(id);
+    }
+}
+
+/// A call of the program has found bytes that are still there. The peer publishes them first, and
+/// sets the ready bit then: an epoll set that is asked in between is told here.
+#[inline]
+pub(crate) fn found_unread(id: SlotId, s: &Slot) {
+    if s.sets_may_be_deaf()
+        && let Some(f) = UNREAD.get()
+    {
         f(id);
     }
 }

@@ -158,8 +158,8 @@ pub struct Slot {
     pub next_bytes: AtomicU64,
     /// Time stamp counter when the kernel was last asked whether the connection has ended.
     pub asked_at: AtomicU64,
-    /// Nonzero: the sender is to be woken as soon as the receive lock is free.
-    pub wake_due: AtomicU32,
+    /// What a call that receives has to do when it has let go of the receive lock ([`after`]).
+    pub after_receive: AtomicU32,
     /// SO_RCVLOWAT, as far as it was set here, or on a listener for what it accepts; 0 and 1 are
     /// the same.
     pub low_water: AtomicU32,
@@ -189,7 +189,48 @@ pub struct Slot {
     pub send: Guarded<SendState>,
 }
 
+/// What is to be done after a receive, as bits of [`Slot::after_receive`].
+pub mod after {
+    /// The sender is to be woken: there is room again.
+    pub const WAKE_SENDER: u32 = 1;
+    /// An epoll set's waker was put into the words, and no ready bit was taken since. The peer may
+    /// have published what this call has found, and not said so yet. Stays until a bit is taken.
+    pub const TELL_SETS: u32 = 2;
+}
+
 impl Slot {
+    /// The sender is to be woken as soon as the receive lock is free. Relaxed: under that lock.
+    pub fn wake_sender_soon(&self) {
+        self.after_receive.fetch_or(after::WAKE_SENDER, Ordering::Relaxed);
+    }
+
+    /// A set's waker is about to be put into the words. Relaxed: before the fence of arming.
+    pub fn set_may_be_deaf(&self) {
+        self.after_receive.fetch_or(after::TELL_SETS, Ordering::Relaxed);
+    }
+
+    /// The sets are told by a ready bit that was taken. Relaxed: under a set's lock, as arming is.
+    pub fn sets_hear(&self) {
+        self.after_receive.fetch_and(!after::TELL_SETS, Ordering::Relaxed);
+    }
+
+    /// Whether the sender is to be woken, which the caller does then.
+    #[inline]
+    pub fn takes_wake_of_sender(&self) -> bool {
+        // Relaxed: whoever takes it wakes with a fence of its own.
+        self.after_receive.load(Ordering::Relaxed) & after::WAKE_SENDER != 0
+            && self.after_receive.fetch_and(!after::WAKE_SENDER, Ordering::Relaxed)
+                & after::WAKE_SENDER
+                != 0
+    }
+
+    /// Whether an epoll set of this process may not have heard yet of what was found here. Relaxed:
+    /// the thread that put the waker in is this one, or has been told of the bytes by it.
+    #[inline]
+    pub fn sets_may_be_deaf(&self) -> bool {
+        self.after_receive.load(Ordering::Relaxed) & after::TELL_SETS != 0
+    }
+
     /// Where this side's incoming bytes come from. Acquire: pairs with [`Self::set_receive_mode`],
     /// so that a thread that sees a mode sees the state that belongs to it.
     #[inline]
@@ -425,7 +466,7 @@ impl Slot {
             &self.set_backs,
             &self.receive_spin,
             &self.low_water,
-            &self.wake_due,
+            &self.after_receive,
             &self.send_spin,
         ] {
             word.store(0, Ordering::Relaxed);

@@ -65,7 +65,7 @@ impl<'a> Placer<'a> {
             }
             Some(Ok(any)) => {
                 if any {
-                    self.s.wake_due.store(1, Ordering::Relaxed);
+                    self.s.wake_sender_soon();
                 }
                 Placed::All
             }

@@ -21,7 +21,7 @@ use super::Finder;
 use super::deadline::{Deadline, sooner};
 use super::epoll::Registry;
 use super::scratch::Room;
-use super::source::{Events, SlotId, Source, Waker};
+use super::source::{Events, Look, SlotId, Source, Waker};
 use crate::failure::Failure;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
@@ -139,6 +139,16 @@ fn further<S: Source>(source: &S, e: &Entry, slot: SlotId, ask: Events, ready: E
         said if said.is_empty() => said,
         said => source.heard(slot, e.fd, said),
     }
+}
+
+/// Looks at a socket on its device. A set that the program asks next is to say the same of bytes
+/// that are here.
+fn look<S: Source>(source: &S, sets: &'static Registry<S>, slot: SlotId, fd: RawFd) -> Look {
+    let look = source.look(slot, fd);
+    if look.ready.contains(Events::IN) && source.sets_may_be_deaf(slot) {
+        sets.found_unread(slot);
+    }
+    look
 }
 
 struct Wait<'a, S: Source> {
@@ -300,7 +310,7 @@ impl<S: Source> Wait<'_, S> {
             e.set = e.slot.is_none() && self.sets.polled(e.fd);
             let mut ready = Events::empty();
             if let (true, Some(slot)) = (e.special, e.slot) {
-                let look = self.source.look(slot, e.fd);
+                let look = look(self.source, self.sets, slot, e.fd);
                 e.ask = look.ask & e.wanted();
                 ready = look.ready;
             } else if e.set && self.sets.peek(e.fd) {
@@ -355,7 +365,7 @@ impl<S: Source> Wait<'_, S> {
             let mut revents = answer | e.revents;
             if let (true, Some(slot)) = (e.special, e.slot) {
                 let said = Events::from_bits_truncate(u32::from(answer as u16));
-                let look = self.source.look(slot, e.fd);
+                let look = look(self.source, self.sets, slot, e.fd);
                 let mut ready = look.ready;
                 if !said.is_empty() {
                     ready |= self.source.heard(slot, e.fd, said);

@@ -102,6 +102,11 @@ pub trait Source: Sync + 'static {
     }
     /// A set's waker was drained, and nothing is collected: it has to be woken again from here on.
     fn hear(&self) {}
+    /// Whether a set of this process has its waker in the slot's words, or had it there and has not
+    /// taken the ready bit yet.
+    fn sets_may_be_deaf(&self, _slot: SlotId) -> bool {
+        false
+    }
     /// Both directions are wholly on the device: `ask` stays empty until a fallback.
     fn settled(&self, slot: SlotId) -> bool;
     /// While this is some duration a waiter must look again after it at the latest.
@@ -236,6 +241,9 @@ impl Source for Sockets {
     }
     fn hear(&self) {
         socket::hear();
+    }
+    fn sets_may_be_deaf(&self, slot: SlotId) -> bool {
+        socket::sets_may_be_deaf(slot)
     }
     fn settled(&self, slot: SlotId) -> bool {
         socket::settled(slot)

@@ -22,7 +22,7 @@ use crate::channel::room::follow_up;
 use crate::channel::{broken, handover_state};
 use crate::conn::machine::{ReceiveEvent, ReceiveMode};
 use crate::conn::pending;
-use crate::conn::slot::{Slot, flag};
+use crate::conn::slot::{Slot, after, flag};
 use crate::device::shm::channel::RecvState;
 use crate::direct_placement::{Placed, Placer};
 use crate::failure::Failure;
@@ -79,7 +79,7 @@ pub(super) fn attempt(
     }
     let moved = before != s.receive_mode();
     // Both change under the lock.
-    if moved || s.wake_due.load(Ordering::Relaxed) != 0 {
+    if moved || s.after_receive.load(Ordering::Relaxed) & after::WAKE_SENDER != 0 {
         unlock_and_tell(guard, moved);
     }
     got
@@ -150,7 +150,7 @@ fn unlock_and_tell(guard: RecvGuard<'_>, moved: bool) {
             // one in ready::arm, whose caller sees that mode or is seen here.
             ends.wake_own_readers();
         }
-        if s.wake_due.swap(0, Ordering::Relaxed) != 0 {
+        if s.takes_wake_of_sender() {
             bridge::carry_back(s, ends);
         }
     });

@@ -15,7 +15,7 @@ use crate::attach::reach;
 use crate::bridge::{self, meeting};
 use crate::channel::{handover_state, link};
 use crate::config::policy;
-use crate::conn::listeners::{error_taken, starved};
+use crate::conn::listeners::{error_taken, found_unread, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
 use crate::conn::{flag, fork_group, option_cache, pending};
@@ -70,6 +70,8 @@ pub mod taking;
 mod tcp_anchored;
 pub mod timing;
 pub mod unread;
+#[cfg(test)]
+mod unsaid_tests;
 pub mod urgent;
 pub(crate) mod verdict;
 pub mod wait;
@@ -77,7 +79,7 @@ mod waits;
 mod watch;
 
 pub use crate::channel::ready_bitmap::Meant;
-pub use crate::conn::listeners::set_listeners;
+pub use crate::conn::listeners::{Listeners, set_listeners};
 pub use crate::conn::slot::SlotId;
 pub use crate::conn::watchers::{tapped, watching};
 pub use crate::handover::back::{give_away, refuse, refuse_sending};
@@ -92,7 +94,7 @@ pub use life::{
 pub use verdict::unattached;
 pub use waits::{
     arm, arm_edge, arrived, bits_serve, collect_ready, disarm, foresee, hear, heard, is_over, look,
-    may_be_taken, mode_epoch, progress, recheck_after, settled, spin,
+    may_be_taken, mode_epoch, progress, recheck_after, sets_may_be_deaf, settled, spin,
 };
 pub use watch::{fingerprint_bytes, fingerprints, forget_fingerprint};
 
@@ -249,7 +251,7 @@ pub fn leave_wait(id: SlotId) {
 /// `None` if nothing has happened.
 #[inline(never)]
 pub fn receive_at_once(id: SlotId, to: &[libc::iovec], flags: i32) -> Option<usize> {
-    if tapped() { None } else { short::receive(slot(id)?, to, flags) }
+    if tapped() { None } else { short::receive(id, slot(id)?, to, flags) }
 }
 
 /// What [`send()`] does where it is quick, without the question which [`Route`] the call takes:
@@ -293,8 +295,11 @@ pub fn receive_patiently(
     {
         tap::moved(id, s, true, to, n);
     }
-    if got.is_err_and(pending::ends_connection) {
-        error_taken(id);
+    match got {
+        // More than it had room for may be there.
+        Ok(1..) => found_unread(id, s),
+        Err(e) if pending::ends_connection(e) => error_taken(id),
+        _ => {}
     }
     got
 }
@@ -486,7 +491,11 @@ pub fn unread(id: SlotId, fd: RawFd) -> Option<usize> {
     if !fork_safe::settle(id, s, fd, fork_safe::Use::Receive) {
         return Some(0);
     }
-    unread::unread(id, s, fd)
+    let bytes = unread::unread(id, s, fd);
+    if bytes.is_some_and(|n| n > 0) {
+        found_unread(id, s);
+    }
+    bytes
 }
 
 /// Bytes on their way (SIOCOUTQ), or `None` when the kernel knows.

@@ -306,7 +306,7 @@ pub fn heard(s: &Slot, fd: RawFd, kernel: Events) -> Events {
 pub fn arm(id: SlotId, s: &Slot, interest: Events, waker: u64, mark: bool) -> Armed {
     let Some(ends) = link::ends(s) else { return Armed::Crowded };
     spinning::say_cpu(&ends);
-    let word = if mark { waker | MARK_READY } else { waker };
+    let word = said(s, waker, mark);
     let mut armed = Armed::Armed;
     // Data waiters are armed whatever the interest is: a peer that wants to go back rings them.
     if !ends.incoming.data_waiters().enlist(word) {
@@ -328,6 +328,15 @@ pub fn arm(id: SlotId, s: &Slot, interest: Events, waker: u64, mark: bool) -> Ar
     armed
 }
 
+/// The word of a waker. An epoll set's is to be told by a ready bit, its `mark`.
+fn said(s: &Slot, waker: u64, mark: bool) -> u64 {
+    if !mark {
+        return waker;
+    }
+    s.set_may_be_deaf();
+    waker | MARK_READY
+}
+
 /// How arming went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Armed {
@@ -343,7 +352,7 @@ pub enum Armed {
 pub fn arm_edge(s: &Slot, seen: u64, waker: u64, mark: bool) -> bool {
     let Some(ends) = link::ends(s) else { return true };
     spinning::say_cpu(&ends);
-    let armed = ends.incoming.data_waiters().enlist(if mark { waker | MARK_READY } else { waker });
+    let armed = ends.incoming.data_waiters().enlist(said(s, waker, mark));
     // As in arm().
     if s.has(flag::BRIDGED) {
         bridge::arm(s);

@@ -12,9 +12,11 @@ use core::sync::atomic::Ordering;
 
 use super::reader;
 use crate::channel::guard::{RecvGuard, SendGuard};
+use crate::channel::link::Ends;
 use crate::channel::{handover_state, link, room};
+use crate::conn::listeners;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
-use crate::conn::slot::{Slot, flag};
+use crate::conn::slot::{Slot, SlotId, flag};
 use crate::copy::CopyHint;
 use crate::device::shm::channel::receiver::First;
 use crate::device::shm::layout;
@@ -144,7 +146,7 @@ fn may_receive(s: &Slot) -> bool {
 
 /// Receives what is there, into one buffer; at least one byte.
 #[inline]
-pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize> {
+pub(super) fn receive(id: SlotId, s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize> {
     if flags & OTHERWISE != 0 || !may_receive(s) {
         return None;
     }
@@ -155,11 +157,23 @@ pub(super) fn receive(s: &Slot, to: &[libc::iovec], flags: i32) -> Option<usize>
     let got =
         as_ordinary_receive(&mut guard).and_then(|ordinary| ordinary.take_from_channel(buffer));
     guard.unlock_then(|| {
-        if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
-            ends.wake_writer();
+        if s.after_receive.load(Ordering::Relaxed) != 0 {
+            after_receive(id, s, &ends);
         }
     });
     got
+}
+
+/// What most receives have not to do.
+#[inline(never)]
+fn after_receive(id: SlotId, s: &Slot, ends: &Ends) {
+    if s.takes_wake_of_sender() {
+        ends.wake_writer();
+    }
+    // Relaxed: what this thread has just left there.
+    if s.unread_hint.load(Ordering::Relaxed) as u32 != 0 {
+        listeners::found_unread(id, s);
+    }
 }
 
 impl OrdinaryReceive<'_, '_> {

@@ -7,7 +7,6 @@
 //! points: [`to_pipe`], [`from_pipe`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::call::Call;
@@ -19,7 +18,7 @@ use crate::channel::guard::{RecvGuard, SendGuard};
 use crate::channel::{handover_state, link};
 use crate::conn::machine::{ReceiveMode, SendMode};
 use crate::conn::slot::{Slot, SlotId, flag};
-use crate::conn::{fork_group, pending};
+use crate::conn::{fork_group, listeners, pending};
 use crate::failure::Failure;
 use crate::handover::pipe::{Pipe, take_messages};
 use crate::sys::vectors::Cursor;
@@ -48,6 +47,7 @@ pub fn to_pipe(id: SlotId, fd: RawFd, pipe: Pipe, length: usize) -> Result<Optio
             0 => {}
             n => {
                 moved += n;
+                listeners::found_unread(id, s);
                 continue;
             }
         }
@@ -113,7 +113,7 @@ fn out_of_channel(s: &Slot, pipe: Pipe, length: usize) -> usize {
     };
     // As in receive::attempt.
     guard.unlock_then(|| {
-        if s.wake_due.load(Ordering::Relaxed) != 0 && s.wake_due.swap(0, Ordering::Relaxed) != 0 {
+        if s.takes_wake_of_sender() {
             bridge::carry_back(s, &ends);
         }
     });
@@ -139,7 +139,7 @@ pub fn from_pipe(
     let result = into_channel(call, pipe, length, &mut moved, &mut deadline);
     deadline.over();
     if moved < length && result != Err(Stop::Kernel) {
-        crate::conn::listeners::starved(id);
+        listeners::starved(id);
     }
     match result {
         Err(Stop::Error(e)) if moved > 0 => {

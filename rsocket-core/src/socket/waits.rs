@@ -93,6 +93,12 @@ pub fn arm_edge(id: SlotId, seen: u64, waker: u64, mark_ready: bool) -> bool {
     armed
 }
 
+/// Whether an epoll set of this process may not have heard yet of bytes that are here.
+#[must_use]
+pub fn sets_may_be_deaf(id: SlotId) -> bool {
+    slot(id).is_some_and(Slot::sets_may_be_deaf)
+}
+
 /// Takes the waker out again.
 pub fn disarm(id: SlotId, waker: u64) {
     match door(id) {

@@ -19,6 +19,7 @@ const CLOSING: u64 = 2 << 32;
 const STARVED: u64 = 3 << 32;
 const SAID_ANEW: u64 = 4 << 32;
 const ERROR_TAKEN: u64 = 5 << 32;
+const UNREAD: u64 = 6 << 32;
 
 impl<S: Source> Registry<S> {
     /// See [`super::mode_changed`].
@@ -51,6 +52,12 @@ impl<S: Source> Registry<S> {
         self.homes(home, |set| self.ask(set, ERROR_TAKEN, slot.raw()));
     }
 
+    /// See [`super::found_unread`].
+    pub fn found_unread(&'static self, slot: SlotId) {
+        let home = self.home_of_slot.get(slot.raw() as usize);
+        self.homes(home, |set| self.ask(set, UNREAD, slot.raw()));
+    }
+
     /// See [`super::member_closing`].
     #[inline]
     pub fn member_closing(&'static self, fd: RawFd) {
@@ -81,6 +88,7 @@ impl<S: Source> Registry<S> {
             (STARVED, Some(slot)) => self.starve(set, state, slot),
             (SAID_ANEW, Some(slot)) => self.say_anew(set, state, slot),
             (ERROR_TAKEN, Some(slot)) => self.fail(set, state, slot),
+            (UNREAD, Some(slot)) => Self::judge_next(state, slot),
             (CLOSING, _) => self.expel(set, state, number as RawFd),
             _ => {}
         }
@@ -186,6 +194,17 @@ impl<S: Source> Registry<S> {
                 // The kernel's entry may say so, too: before the member is judged.
                 state.entry_news = true;
                 self.nudge(set, state, index, false);
+            }
+        }
+    }
+
+    /// What sleeps on the set is woken by the peer.
+    fn judge_next(state: &mut State<S>, slot: SlotId) {
+        let mut at = state.first_of(slot);
+        while let Some(index) = at {
+            at = state.next_of(index);
+            if state.get(index).is_some_and(|m| m.live() && !m.warm) {
+                state.enqueue(index);
             }
         }
     }

@@ -1,0 +1,128 @@
+//! A peer publishes bytes first, and tells the sleepers then. In between a call of the program
+//! finds the bytes, and leaves some: an epoll set says the same from there on, as on TCP.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use core::ptr::null;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::os::fd::{AsRawFd, RawFd};
+
+use crate::bridge::pump_tests::program;
+use crate::conn::fork_group;
+use crate::conn::slot::{SlotId, flag};
+use crate::copy::Bytes;
+use crate::given::In;
+use crate::host::events::Events;
+use crate::readiness::epoll::{self, Change, Ctl, Pwait, Wait};
+use crate::readiness::poll;
+use crate::socket::{self, Listeners};
+
+/// The only connection: its number, and which it is.
+static MEMBER: [AtomicU32; 2] = [AtomicU32::new(u32::MAX), AtomicU32::new(0)];
+
+fn find(fd: RawFd) -> Option<SlotId> {
+    let [number, id] = &MEMBER;
+    let ours = number.load(Ordering::Relaxed) == fd as u32;
+    SlotId::from_raw(id.load(Ordering::Relaxed)).filter(|_| ours)
+}
+
+unsafe extern "C-unwind" fn real_ctl(
+    set: i32,
+    op: i32,
+    fd: i32,
+    event: *mut libc::epoll_event,
+) -> i32 {
+    // SAFETY: the caller's promises, passed on.
+    unsafe { libc::epoll_ctl(set, op, fd, event) }
+}
+
+unsafe extern "C-unwind" fn real_wait(
+    set: i32,
+    events: *mut libc::epoll_event,
+    most: i32,
+    ms: i32,
+    mask: *const libc::sigset_t,
+) -> i32 {
+    // SAFETY: the caller's promises, passed on.
+    unsafe { libc::epoll_pwait(set, events, most, ms, mask) }
+}
+
+/// A set with the connection in it, which waits for bytes.
+fn set_with(fd: RawFd, how: i32) -> RawFd {
+    // SAFETY: no arguments that point anywhere.
+    let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    epoll::created(set);
+    let event = libc::epoll_event { events: (libc::EPOLLIN | how) as u32, u64: 7 };
+    // SAFETY: a valid event, and the kernel's own call.
+    let (event, real) = unsafe { (In::new(&raw const event), Ctl::new(real_ctl)) };
+    epoll::ctl(Change { epfd: set, op: libc::EPOLL_CTL_ADD, fd, event }, find, real).unwrap();
+    set
+}
+
+/// What the set says at once.
+fn said(set: RawFd) -> u32 {
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    let events = &raw mut event;
+    // SAFETY: room for one event, no mask, and the kernel's own call.
+    let (wait, real) =
+        unsafe { (Wait::new(set, events, 1, Some(Duration::ZERO), null()), Pwait::new(real_wait)) };
+    if epoll::wait(wait, real).unwrap() == 0 { 0 } else { event.events }
+}
+
+/// A call that finds bytes of the connection, and does not take them all.
+type Finds = fn(SlotId, RawFd);
+
+fn receives(id: SlotId, fd: RawFd, flags: i32) {
+    let mut few = [0_u8; 4];
+    let to = [libc::iovec { iov_base: few.as_mut_ptr().cast(), iov_len: few.len() }];
+    assert_eq!(socket::receive(id, fd, &to, flags), Ok(few.len()));
+}
+
+fn polls(_: SlotId, fd: RawFd) {
+    let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    assert_eq!(poll::poll(&mut one, Some(Duration::ZERO), null(), find), Ok(1));
+}
+
+const FINDS: [(&str, Finds); 4] = [
+    ("takes a few", |id, fd| receives(id, fd, 0)),
+    ("peeks", |id, fd| receives(id, fd, libc::MSG_PEEK)),
+    ("asks how much", |id, fd| assert_eq!(socket::unread(id, fd), Some(64))),
+    ("polls", polls),
+];
+
+#[test]
+fn a_set_says_what_another_call_has_found() {
+    socket::set_listeners(Listeners {
+        mode_changed: |_| {},
+        starved: |_| {},
+        error_taken: |_| {},
+        found_unread: epoll::found_unread,
+    });
+    for bridged in [false, true] {
+        for (what, finds) in FINDS {
+            for how in [0, libc::EPOLLET] {
+                let (fd, _tie, id, mut port) = program();
+                let number = fd.as_raw_fd();
+                if !bridged {
+                    // As one on this host, whose peer is the far end itself.
+                    fork_group::slot(id).unwrap().clear(flag::BRIDGED);
+                }
+                MEMBER[0].store(number as u32, Ordering::Relaxed);
+                MEMBER[1].store(id.raw(), Ordering::Relaxed);
+                let set = set_with(number, how);
+                assert_eq!(said(set), 0, "nothing is here, and the set's waker is in the words");
+                assert_eq!(port.deliver(Bytes::from(&[1; 64][..])), Ok(64));
+                finds(id, number);
+                assert_eq!(said(set), Events::IN.bits(), "{what}, bridged: {bridged}, {how}");
+                // And once more where it is the level that counts, and no edge.
+                port.wake_reader();
+                let again = if how == 0 { Events::IN.bits() } else { 0 };
+                assert_eq!(said(set), again, "{what}: the peer has said so since, {how}");
+                epoll::closed(set);
+                socket::closing(id, number);
+                // SAFETY: the set's own number, which nothing else closes.
+                unsafe { libc::close(set) };
+            }
+        }
+    }
+}
