@@ -28,14 +28,18 @@ hostile() {
     >"$WORK/hostile" 2>&1
   until_true grep -q there "$WORK/hostile" || fail "hostile $*" "$(tail -3 "$WORK/hostile")"
 }
-# leaves NAME WHAT... : it ends, was met where it wanted to be, and was told nothing.
+# leaves NAME WHAT... : it ends, was met where it wanted to be, and was told nothing. In a flood it
+# is chance whether a victim comes across the names at which it squats.
 leaves() {
   finish HOSTILE TERM
   local said what word
   said=$(tail -1 "$WORK/hostile")
   for what in "${@:2}"; do
     case $what in
-      squat | silent) word=visitors ;;
+      squat | silent)
+        [[ " $* " == *" flood "* ]] && continue
+        word=visitors
+        ;;
       visit) word=visits ;;
       *) continue ;;
     esac
