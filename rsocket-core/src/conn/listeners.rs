@@ -46,7 +46,8 @@ pub struct Listeners {
     pub starved: fn(SlotId),
     /// A call took its error.
     pub error_taken: fn(SlotId),
-    /// A call found bytes there, which it has left, and of which an epoll set may not have heard.
+    /// A call found what is still there after it, bytes or the end, of which an epoll set may not
+    /// have heard.
     pub found_unread: fn(SlotId),
 }
 
@@ -90,8 +91,8 @@ pub(crate) fn error_taken(id: SlotId) {
     }
 }
 
-/// A call of the program has found bytes that are still there. The peer publishes them first, and
-/// sets the ready bit then: an epoll set that is asked in between is told here.
+/// A call of the program has found bytes or an end, and there may be more of it. The peer publishes
+/// that first, and sets the ready bit then: an epoll set that is asked in between is told here.
 #[inline]
 pub(crate) fn found_unread(id: SlotId, s: &Slot) {
     if s.sets_may_be_deaf()

@@ -296,8 +296,8 @@ pub fn receive_patiently(
         tap::moved(id, s, true, to, n);
     }
     match got {
-        // More than it had room for may be there.
-        Ok(1..) => found_unread(id, s),
+        // More than it had room for may be there, and an end stays.
+        Ok(_) => found_unread(id, s),
         Err(e) if pending::ends_connection(e) => error_taken(id),
         _ => {}
     }

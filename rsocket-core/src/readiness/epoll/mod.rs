@@ -170,8 +170,8 @@ pub fn leave_to_kernel() {
 /// Set by [`leave_to_kernel`], for good; a child inherits it.
 static KERNELS: AtomicBool = AtomicBool::new(false);
 
-/// A call of the program has found bytes of this socket, which are still there. The next wait
-/// reports them, though the peer has not said so yet.
+/// A call of the program has found bytes of this socket, or its end, and they may still be there.
+/// The next wait judges that, though the peer has not said so yet.
 pub fn found_unread(slot: SlotId) {
     REGISTRY.found_unread(slot);
 }
