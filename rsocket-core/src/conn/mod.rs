@@ -25,6 +25,7 @@ pub mod migration;
 pub mod name;
 pub mod offsets;
 pub mod option_cache;
+pub mod own_news;
 pub mod owners;
 pub mod pairing_lock;
 pub mod pairing_state;

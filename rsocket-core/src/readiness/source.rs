@@ -17,9 +17,9 @@ pub use crate::host::events::Events;
 pub use crate::socket::Meant;
 
 use crate::config::policy;
-use crate::conn::fork_group;
 pub use crate::conn::look::Look;
 pub use crate::conn::progress::Progress;
+use crate::conn::{fork_group, own_news};
 use crate::device::shm::waker::{self, WakerRef};
 use crate::failure::Failure;
 use crate::socket::{self, soon};
@@ -102,6 +102,13 @@ pub trait Source: Sync + 'static {
     }
     /// A set's waker was drained, and nothing is collected: it has to be woken again from here on.
     fn hear(&self) {}
+    /// A set has a member on a device, from now on: [`Source::own_news`] is heeded.
+    fn heed(&self) {}
+    /// When this process last told the kernel what another member may have by now, on the clock of
+    /// `sys::ticks`; 0 for not at all.
+    fn own_news(&self) -> u64 {
+        0
+    }
     /// Whether a set of this process has its waker in the slot's words, or had it there and has not
     /// taken the ready bit yet.
     fn sets_may_be_deaf(&self, _slot: SlotId) -> bool {
@@ -241,6 +248,13 @@ impl Source for Sockets {
     }
     fn hear(&self) {
         socket::hear();
+    }
+    fn heed(&self) {
+        own_news::heed();
+    }
+    #[inline]
+    fn own_news(&self) -> u64 {
+        own_news::last()
     }
     fn sets_may_be_deaf(&self, slot: SlotId) -> bool {
         socket::sets_may_be_deaf(slot)

@@ -9,10 +9,10 @@ use crate::attach::{own_waits, phase, reach};
 use crate::channel::guard::RecvGuard;
 use crate::channel::{arenas, fd_stash, identity, link, residual, unread};
 use crate::config::policy;
-use crate::conn::cause;
 use crate::conn::fork_group::{self, Left};
 use crate::conn::machine::{Phase, PhaseEvent, ReceiveMode};
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::{cause, own_news};
 use crate::device::shm::waker;
 use crate::failure::Failure;
 use crate::host::kernel;
@@ -68,6 +68,7 @@ pub fn listening(id: SlotId, _fd: RawFd) {
 }
 
 fn established(id: SlotId, s: &Slot, flags: u32) {
+    own_news::given();
     reach::find_out();
     let strict = policy::strict() || s.has(flag::RSOCKET);
     s.set(flags | if strict { flag::STRICT } else { 0 });
@@ -206,6 +207,7 @@ pub fn closing(id: SlotId, fd: RawFd) {
     if close_while_blocked::lend(id, fd, closing) {
         return;
     }
+    own_news::given();
     let left = fork_group::drop_descriptor(id, fd);
     if left != Left::Here {
         direct_placement::closing(id, s);

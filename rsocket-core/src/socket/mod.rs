@@ -18,7 +18,7 @@ use crate::config::policy;
 use crate::conn::listeners::{error_taken, found_unread, starved};
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::slot::Slot;
-use crate::conn::{flag, fork_group, option_cache, pending};
+use crate::conn::{flag, fork_group, option_cache, own_news, pending};
 use crate::failure::Failure;
 use crate::handover::fds_in_flight;
 use crate::host::{counters, kernel, tcp_state};
@@ -203,6 +203,7 @@ pub fn leave_send(id: SlotId, _fd: RawFd, result: isize) {
     s.inside_send.fetch_sub(1, Ordering::SeqCst);
     if let Ok(n @ 1..) = usize::try_from(result) {
         conn_counters::sent_tcp(s, n);
+        own_news::given();
         evidence::count(s, n, s.has(flag::CONNECTING));
     }
 }
@@ -475,6 +476,7 @@ fn was_reset(s: &Slot, fd: RawFd) -> bool {
 /// the peer that sends it must not wait for room. The kernel answers what the peer sends by TCP
 /// instead, with a reset, and not before.
 pub fn has_shut(id: SlotId) {
+    own_news::given();
     let Some(s) = slot(id).filter(|s| s.takes_nothing()) else { return };
     // Pairs with the one in channel::switch: either it finds both flags, or we find the channel.
     fence(Ordering::SeqCst);

@@ -15,8 +15,8 @@ use crate::channel::link::{self, Ends};
 use crate::channel::switch::stay;
 use crate::channel::{broken, handover_state, residual, room, said};
 use crate::conn::machine::{SendEvent, SendMode};
-use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::conn::{own_news, pending};
 use crate::copy::CopyHint;
 use crate::device::shm::channel::sender::PIECE;
 use crate::device::shm::channel::{LARGE, Refused, Sender};
@@ -366,6 +366,7 @@ fn into_kernel(s: &Slot, fd: RawFd, from: &mut Cursor<'_>, flags: i32) -> Result
     let r = pour(fd, from, flags & kept);
     if from.done() > before {
         conn_counters::sent_tcp(s, from.done() - before);
+        own_news::given();
     }
     r.map_err(|e| first_said(s, e))
 }

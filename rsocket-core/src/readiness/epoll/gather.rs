@@ -53,7 +53,7 @@ impl<S: Source> State<S> {
             }
         }
         let (mut n, mut woke, mut asked) = (0, false, lazy && !self.warm.is_empty());
-        if self.kernel_due() {
+        if self.kernel_due(source) {
             // Half of the room, so that neither side starves the other. All of it when ours is
             // empty, or for an entry that has its say first.
             self.turn ^= 1;
@@ -75,10 +75,11 @@ impl<S: Source> State<S> {
         Ok((n, woke))
     }
 
-    fn kernel_due(&mut self) -> bool {
+    fn kernel_due(&mut self, source: &S) -> bool {
         core::mem::take(&mut self.dead_told)
             || self.entry_news
             || self.kernel_told
+            || source.own_news() > self.asked
             || self.waits.is_multiple_of(CALLS)
             || sys::ticks().wrapping_sub(self.asked) > TICKS
     }
@@ -91,9 +92,10 @@ impl<S: Source> State<S> {
         out: Out<'_>,
         limit: usize,
     ) -> Result<(usize, bool), Failure> {
-        self.asked = sys::ticks();
-        self.entry_news &= limit == 0;
-        self.kernel_told &= limit == 0;
+        if limit > 0 {
+            self.asked = sys::ticks();
+            (self.entry_news, self.kernel_told) = (false, false);
+        }
         let limit = limit.min(out.len());
         let mut woke = false;
         loop {

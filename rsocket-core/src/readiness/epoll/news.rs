@@ -152,6 +152,7 @@ impl<S: Source> Registry<S> {
     /// Before the kernel's entries of the slot change.
     pub(crate) fn mark(&self, set: &Set<S>, slot: SlotId) {
         if self.source.special(slot) {
+            self.source.heed();
             // SeqCst: pairs with the look of a waiter that comes out of the kernel's set.
             set.special.store(true, Ordering::SeqCst);
         }
@@ -238,6 +239,7 @@ impl<S: Source> Registry<S> {
         }
         // (A store of this kind waits for all others: not where it says nothing new.)
         if !set.special.load(Ordering::Relaxed) {
+            self.source.heed();
             set.special.store(true, Ordering::SeqCst);
         }
         if !member.live() {
