@@ -194,10 +194,10 @@ CONF
 }
 ftp_ask() {
   local at="ftp://ftper:secret@$HOST:$AT"
-  [ -s "$WORK/huge" ] || for _ in {1..15}; do cat "$DATA/big"; done >"$WORK/huge"
+  [ -s "$WORK/huge" ] || for _ in {1..30}; do cat "$DATA/big"; done >"$WORK/huge"
   asked "$1: stored" curl -sS -T "$WORK/huge" "$at/stored" || return
   asked "$1: fetched" curl -sS "$at/stored" || return
-  equal "$1: 240 MiB stored and fetched" "$WORK/huge" "$WORK/out"
+  equal "$1: 480 MiB stored and fetched" "$WORK/huge" "$WORK/out"
 }
 ftp_end() { finish ftp_pid TERM; }
 
