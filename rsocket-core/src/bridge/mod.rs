@@ -344,7 +344,7 @@ mod flood_tests;
 #[cfg(test)]
 mod guests_tests;
 #[cfg(test)]
-mod overtaken_tests;
+pub(crate) mod overtaken_tests;
 #[cfg(test)]
 pub(crate) mod pump_tests;
 #[cfg(test)]

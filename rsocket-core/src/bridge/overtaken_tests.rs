@@ -515,7 +515,7 @@ fn find(fd: RawFd) -> Option<SlotId> {
     }
 }
 
-unsafe extern "C-unwind" fn real_ctl(
+pub(crate) unsafe extern "C-unwind" fn real_ctl(
     set: i32,
     op: i32,
     fd: i32,
@@ -525,7 +525,7 @@ unsafe extern "C-unwind" fn real_ctl(
     unsafe { libc::epoll_ctl(set, op, fd, event) }
 }
 
-unsafe extern "C-unwind" fn real_wait(
+pub(crate) unsafe extern "C-unwind" fn real_wait(
     set: i32,
     events: *mut libc::epoll_event,
     most: i32,

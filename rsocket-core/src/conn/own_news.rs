@@ -2,7 +2,7 @@
 //! bytes, an end, a connection.
 //!
 //! A wait on an epoll set whose members on a device have something to report asks the kernel for
-//! the others now and then. What the program has just done itself it finds at once, as on TCP. Must
+//! the others now and then. It finds at once what the program has just done itself, as on TCP. Must
 //! not know who waits. Entry points: [`heed`], [`given`], [`last`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

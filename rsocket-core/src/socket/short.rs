@@ -164,7 +164,7 @@ pub(super) fn receive(id: SlotId, s: &Slot, to: &[libc::iovec], flags: i32) -> O
     got
 }
 
-/// What most receives have not to do.
+/// What most receives need not do.
 #[inline(never)]
 fn after_receive(id: SlotId, s: &Slot, ends: &Ends) {
     if s.takes_wake_of_sender() {

@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use crate::bridge::channel_port::ChannelPort;
+use crate::bridge::overtaken_tests::{real_ctl, real_wait};
 use crate::bridge::pump_tests::program;
 use crate::conn::fork_group;
 use crate::conn::slot::{SlotId, flag};
@@ -26,27 +27,6 @@ fn find(fd: RawFd) -> Option<SlotId> {
     let [number, id] = &MEMBER;
     let ours = number.load(Ordering::Relaxed) == fd as u32;
     SlotId::from_raw(id.load(Ordering::Relaxed)).filter(|_| ours)
-}
-
-unsafe extern "C-unwind" fn real_ctl(
-    set: i32,
-    op: i32,
-    fd: i32,
-    event: *mut libc::epoll_event,
-) -> i32 {
-    // SAFETY: the caller's promises, passed on.
-    unsafe { libc::epoll_ctl(set, op, fd, event) }
-}
-
-unsafe extern "C-unwind" fn real_wait(
-    set: i32,
-    events: *mut libc::epoll_event,
-    most: i32,
-    ms: i32,
-    mask: *const libc::sigset_t,
-) -> i32 {
-    // SAFETY: the caller's promises, passed on.
-    unsafe { libc::epoll_pwait(set, events, most, ms, mask) }
 }
 
 /// A set with the connection in it, which waits for bytes.
