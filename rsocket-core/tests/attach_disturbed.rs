@@ -28,7 +28,8 @@ use rsocket_core::stats::{self, Counter};
 use rsocket_core::{channel::handover_state, pairing};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// One test at a time: some change what the whole process may do.
+/// One test at a time: some change what the whole process may do, and one starts a process. Until
+/// that runs its program it holds the names of all offers, also of one that is closed meanwhile.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -229,6 +230,7 @@ fn without<R>(what: Resource, f: impl FnOnce() -> R) -> R {
 #[test]
 fn no_arena_for_a_while() {
     const NAME: &str = "no_arena_for_a_while";
+    let _alone = alone();
     if std::env::var_os(NAME).is_none() {
         let own = std::env::current_exe().expect("own path");
         let run = Command::new(own)
@@ -244,7 +246,6 @@ fn no_arena_for_a_while() {
         );
         return;
     }
-    let _alone = alone();
     let mut attached = vec![];
     let (client, server) = without(Resource::Fsize, || {
         loop {
