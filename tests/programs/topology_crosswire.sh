@@ -15,8 +15,11 @@ more_ports() {
 }
 # few_ports COUNT : so many to connect from at B. Each of them is free again as soon as the
 # connection is closed, at that end at least.
-few_ports() {
-  setting B net.ipv4.ip_local_port_range="20000 $((19999 + $1))" net.ipv4.tcp_max_tw_buckets=0
+few_ports() { ports "$1" 0; }
+# ports COUNT WAITING : so many, and so many closed connections that keep theirs for a second.
+ports() {
+  setting B net.ipv4.ip_local_port_range="20000 $((19999 + $1))" net.ipv4.tcp_max_tw_buckets="$2" \
+    net.ipv4.tcp_tw_reuse=1
 }
 
 SERVES=() # What goes before the program that serves.
