@@ -5,13 +5,15 @@
 # meanwhile, to the byte, and the hostile process is told nothing. They are held up by no more than
 # others beside it that go over TCP, and do no more for it than is said. Nothing of theirs is left,
 # nor of what was killed.
-#   tests/hostile/meet.sh [COUNT]
+#   tests/hostile/meet.sh [COUNT [eager|default]]
 . "$(dirname "$0")/../programs/common.sh"
 NAME=hostile-meet
 . "$HERE/topology.sh"
 . "$HERE/topology_crosswire.sh"
 need /usr/bin/python3=python3 setpriv=util-linux
 count=${1:-$([ "$QUICK" = 1 ] && echo 1500 || echo 3000)}
+theirs=${2:-eager} # The victims' mode.
+case $theirs in eager | default) ;; *) die "no such mode: $theirs" ;; esac
 MODE=tcp
 build_crosswire
 [ -f "$LIB" ] || build_lib
@@ -54,7 +56,7 @@ attack() {
   local name=$1 end=$2 least=$3 met
   shift 3
   hostile "$end" "$@"
-  MODE=eager
+  MODE=$theirs
   beside "$name, beside it" "$count" victims "$name" "$count"
   met=$(have_attached)
   check "$name: $((met * 100 / count)) of 100 attached; $(why)" "$met did" \
@@ -98,7 +100,7 @@ done
 attack "the same user, remove" B 0 remove
 attack "another user, remove" M 60 remove
 # Killed at any moment, and another one comes.
-MODE=eager
+MODE=$theirs
 (
   trap - EXIT INT TERM
   while sleep 0.2; do
@@ -120,7 +122,7 @@ unmake
 # Names whose owner was killed stay. Root's processes take them away, when they are old enough.
 MODE=tcp
 topology net || die "no namespaces here"
-MODE=eager PLACE=$MEET AS=(setpriv --reuid=65533 --regid=65533 --clear-groups)
+MODE=$theirs PLACE=$MEET AS=(setpriv --reuid=65533 --regid=65533 --clear-groups)
 hostile M few
 stop "$HOSTILE" KILL 2>/dev/null
 left=$(ls "$MEET" | wc -l)
