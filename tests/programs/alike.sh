@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Connections that say the same, but for a seed in the last message, 64 at a time, through a
 # rewritten destination and a rewritten source. They come from so few ports that each is used again
-# as soon as the kernel allows. No byte comes to another connection, whatever becomes of the SYNs.
+# as soon as the kernel allows, or a second later (`late`). No byte comes to another connection,
+# whatever becomes of the SYNs.
 # Says how many connections attached, were ambiguous (the visitor proved nothing), or lapsed (no
 # visitor came in time). Says how many did not know their handshake (a SYN may have been lost), and
 # how many a second there were.
@@ -38,9 +39,9 @@ NFT
   check "lost: some were" "none" eval \
     'in_router nft list table ip loss | grep -q "counter packets [1-9]"'
 }
-# A SYN that waits in the router may have been sent before the FIN of the port's last connection has
-# come from the other end. To the router it belongs to that one, and what follows is not rewritten:
-# such a connection is reset, or hangs, by TCP as well. So a port is free a second later here.
+# A port that is free at once may send its next SYN before the other end's FIN has come. The router
+# takes a SYN that it holds back for one of the old connection, and rewrites nothing that follows:
+# the new connection is reset, whatever carries its bytes. So a port rests for a second here.
 late() {
   PORTS=2048
   ports $PORTS $PORTS
