@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rsocket_core::attach::rendezvous::{self, Offer};
@@ -56,8 +56,9 @@ impl End {
 
     /// The next step, and where that leads.
     fn step(&self) -> Phase {
-        // These tests say when a step is due, not the clock.
+        // These tests say when a step is due, not the clock, nor what went by TCP.
         self.slot.next_try.store(0, Ordering::Relaxed);
+        self.slot.next_step.store(0, Ordering::Relaxed);
         pairing::advance(self.id, self.slot, self.stream.as_raw_fd());
         self.slot.phase()
     }
@@ -141,10 +142,6 @@ fn a_stranger_knocks_first() {
     let _alone = alone();
     for more in [0, flag::STRICT] {
         let (client, server) = ends(more);
-        // Past the mark at which others take their first step.
-        for end in [&client, &server] {
-            end.slot.next_step.store(0, Ordering::Relaxed);
-        }
         assert_eq!(client.step(), Phase::Offered);
         let before = strangers();
         let tuple = server.tuple();
@@ -182,6 +179,30 @@ fn strangers_crowd_the_door() {
     assert_eq!(server.step(), Phase::Young, "it looks again");
     attach(&client, &server);
     crowd.into_iter().for_each(Channel::close);
+}
+
+/// A process that was not run between its knock and its first word is sent away, since any process
+/// may knock. It comes again.
+#[test]
+fn a_visitor_that_was_not_heard_comes_again() {
+    let _alone = alone();
+    for round in 0..60 {
+        let (client, server) = ends([0, flag::STRICT][round % 2]);
+        let offer = Offer::open(&client.tuple()).expect("offer");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    offer.pick_up().expect("accept").into_iter().for_each(Channel::close);
+                }
+            });
+            let steps = (0..12).map(|_| server.step()).collect::<Vec<_>>();
+            over.store(true, Ordering::Relaxed);
+            assert!(!steps.contains(&Phase::Refused), "{steps:?}, {:?}", server.reason());
+        });
+        offer.close();
+        attach(&client, &server);
+    }
 }
 
 /// A sibling that held the connection and is still ending, or a stranger for a while.

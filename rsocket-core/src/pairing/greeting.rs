@@ -48,6 +48,9 @@ const KNOCK_TRIES: u32 = 14;
 const LOOKS_THERE: u32 = 40;
 /// So many of them are for an offer that says the right port, which few translations change.
 const LOOKS_FOR_PORT: u32 = 4;
+/// The same where there is no TCP to stay on. There the end that connected may not have run yet,
+/// and each call at another end's offer is in that one's way. Together they take 50 ms or more.
+const STRICT_LOOKS_FOR_PORT: u32 = 25;
 
 /// The end that accepted looks for the other one's offer. If it will have to prove who it is, its
 /// first word is made before it is seen there. Where the kernel was asked for the owner of the
@@ -79,8 +82,14 @@ pub(crate) fn say_hello(
         Err(Failure::WrongKind) => return Err(Reason::NameTaken),
         Err(e) => return Err(refused("a knock")(e)),
     };
-    let sent = introduce((s, fd), (tuple, owner), &channel, first);
-    hello_sent(s, &channel, sent)
+    match introduce((s, fd), (tuple, owner), &channel, first) {
+        Err(Reason::OfferLapsed) => {
+            unheard(&channel);
+            let tries = later(s);
+            nobody(s, Reason::OfferLapsed, tries >= KNOCK_TRIES)
+        }
+        sent => hello_sent(s, &channel, sent),
+    }
 }
 
 /// The same in the directory, where some offers may be the right one. `none` is the reason where
@@ -93,7 +102,8 @@ pub(crate) fn say_hello_there(
 ) -> Result<(), Reason> {
     stats::add(Counter::Knocks, 1);
     let stamp = evidence::stamp(s, fd).ok_or(Reason::NoHandshake)?;
-    let others = s.tries.load(Ordering::Relaxed) >= LOOKS_FOR_PORT;
+    let for_port = if s.has(flag::STRICT) { STRICT_LOOKS_FOR_PORT } else { LOOKS_FOR_PORT };
+    let others = s.tries.load(Ordering::Relaxed) >= for_port;
     let looked = listing::look(stamp, tuple.remote.port, others).map_err(not_there)?;
     let looked = looked.unwrap_or_default();
     if let Some(other) = looked.other {
@@ -116,8 +126,21 @@ pub(crate) fn say_hello_there(
         }
         Called::NotNow => return nobody_there(s, none),
     };
-    let sent = first.say(&channel);
-    hello_sent(s, &channel, sent)
+    match first.say(&channel) {
+        Err(Reason::OfferLapsed) => {
+            unheard(&channel);
+            nobody_there(s, Reason::OfferLapsed)
+        }
+        sent => hello_sent(s, &channel, sent),
+    }
+}
+
+/// The process at the other end of the channel closed it before it heard a word. It may be the right
+/// one all the same: it sends a visitor away that has said nothing yet, since this process was not
+/// run for a moment.
+fn unheard(channel: &Channel) {
+    proving::forget(channel.fd);
+    channel.close();
 }
 
 fn nobody_there(s: &PairingGuard<'_>, none: Reason) -> Result<(), Reason> {
@@ -141,8 +164,7 @@ fn hello_sent(
     sent: Result<(), Reason>,
 ) -> Result<(), Reason> {
     if let Err(reason) = sent {
-        proving::forget(channel.fd);
-        channel.close();
+        unheard(channel);
         return unproved(s, reason, None);
     }
     hold(s, channel.fd);
