@@ -9,11 +9,19 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rsocket_core::attach::hello::Hello;
+use rsocket_core::attach::meet::{pake::Side, place};
+use rsocket_core::attach::proof::Joined;
+use rsocket_core::attach::proving::{self, Secret};
 use rsocket_core::attach::rendezvous::{self, Offer};
+use rsocket_core::attach::trust;
+use rsocket_core::channel::identity::process_id;
 use rsocket_core::channel::link;
 use rsocket_core::conn::arena_record;
 use rsocket_core::conn::fork_group;
+use rsocket_core::conn::handshake::Handshake;
 use rsocket_core::conn::machine::{Phase, ReceiveMode};
+use rsocket_core::conn::offsets;
 use rsocket_core::conn::pairing_lock::PairingGuard;
 use rsocket_core::conn::slot::{Slot, SlotId, flag};
 use rsocket_core::device::shm::channel::Beyond;
@@ -26,6 +34,7 @@ use rsocket_core::seqpacket::Channel;
 use rsocket_core::socket::{ready, receive, send};
 use rsocket_core::stats::{self, Counter};
 use rsocket_core::{channel::handover_state, pairing};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// One test at a time: some change what the whole process may do, and one starts a process. Until
@@ -179,6 +188,64 @@ fn strangers_crowd_the_door() {
     assert_eq!(server.step(), Phase::Young, "it looks again");
     attach(&client, &server);
     crowd.into_iter().for_each(Channel::close);
+}
+
+/// A connection whose ends know its SYN's timestamp, where a kernel can tell.
+fn dialled() -> (End, End) {
+    place::find_out(Some(b"/tmp"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let listens = Handshake::default();
+    listens.listens(listener.as_raw_fd());
+    let socket =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+    let client = End::new(TcpStream::from(socket), flag::CONNECTING | flag::WAITED | flag::STRICT);
+    client.slot.handshake.dials();
+    let address = listener.local_addr().expect("address");
+    rustix::net::connect(&client.stream, &address).expect("connect");
+    client.slot.handshake.has_dialled();
+    let (server, _) = listener.accept().expect("accept");
+    let server = End::new(server, flag::WAITED | flag::STRICT);
+    server.slot.handshake.accepted(&listens);
+    (client, server)
+}
+
+/// The first word of another user's process, which goes away at once. What is said to that no
+/// process hears: by such visitors none can try a guess, and they cost none of what is borne.
+#[test]
+fn visitors_that_have_gone_cost_no_guess() {
+    let _alone = alone();
+    // One more than that is forgotten at once.
+    let most = proving::BUDGET as usize + 2;
+    let answers = (0..10 * most).filter(|_| {
+        let (client, server) = dialled();
+        let [c, s] = [&client, &server].map(|end| end.stream.as_raw_fd());
+        let stamp = server.slot.handshake.accepted_timestamp(s);
+        // A thread that was not run meanwhile knows too little.
+        let known = client.slot.handshake.dialled_bounds(c);
+        let (Some(stamp), Some(_)) = (stamp, known) else { return false };
+        assert_eq!(client.step(), Phase::Offered);
+        let tuple = server.tuple();
+        let own = trust::own_identity(s).expect("identity");
+        let came = as_stranger(|| {
+            let channel = rendezvous::knock(&tuple).expect("knock").expect("offered");
+            let secret = Secret { side: Side::Accepting, stamp, place: b"a place" };
+            let proof = proving::begin(&channel, &secret).expect("a first word");
+            let hello = Hello::new(process_id().expect("id"), own, 0).with_stamp(Some(stamp));
+            channel.send(Joined::new(hello.bytes(), Some(&proof)).bytes(), &[]).expect("send");
+            proving::over(channel.fd);
+            channel.close();
+        });
+        if came.is_some() {
+            assert_eq!(client.step(), Phase::Young, "it has been answered");
+            assert_eq!(client.reason(), Some(Reason::OfferLapsed));
+        }
+        attach(&client, &server);
+        came.is_some()
+    });
+    let answered = answers.take(most).count();
+    let can_be_shown = rustix::process::geteuid().is_root() && offsets::are_each_ones_own(-1);
+    assert!(answered == most || !can_be_shown, "{answered}");
+    assert!(proving::can_afford(), "after {answered}");
 }
 
 /// A process that was not run between its knock and its first word is sent away, since any process

@@ -15,9 +15,9 @@ use crate::conn::slot::{Slot, flag};
 use crate::reason::Reason;
 use crate::sys;
 
-/// Times that what is in the way is waited for, and the first and the longest of these waits, in
-/// nanoseconds. Each wait is twice as long as the one before. All of them together are longer than
-/// a connection's patience
+/// Times that what is in the way is waited for where there is TCP to stay on, and the first and the
+/// longest of these waits, in nanoseconds. Each wait is twice as long as the one before. All of
+/// them together are longer than a connection's patience
 /// ([`policy::STRICT_PATIENCE_NS`](crate::config::policy::STRICT_PATIENCE_NS)).
 const SET_BACKS: u32 = 24;
 const FIRST_WAIT_NS: u64 = 500_000;
@@ -62,12 +62,17 @@ fn nap(tries: u32) -> u64 {
 }
 
 /// Something was in the way that may pass: the next step is further away each time. False when it
-/// has been so often enough.
+/// has been so often enough. Where there is no TCP to stay on, the connection's patience says when
+/// that is: what is in the way may be other connections of many.
 pub(crate) fn set_back(s: &Slot) -> bool {
     let before = s.set_backs.fetch_add(1, Ordering::Relaxed);
-    let wait = FIRST_WAIT_NS.checked_shl(before).unwrap_or(LONGEST_WAIT_NS).min(LONGEST_WAIT_NS);
-    s.next_try.store(sys::now_ns().saturating_add(wait), Ordering::Relaxed);
-    before < SET_BACKS
+    s.next_try.store(sys::now_ns().saturating_add(set_back_wait(before)), Ordering::Relaxed);
+    before < SET_BACKS || s.has(flag::STRICT)
+}
+
+/// The wait after so many others, in nanoseconds.
+fn set_back_wait(before: u32) -> u64 {
+    (FIRST_WAIT_NS << before.min(SET_BACKS)).min(LONGEST_WAIT_NS)
 }
 
 /// Whether the peer's socket is to be looked for anew. An answer of the kernel's is good for as
@@ -139,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_patience_has_few_tries() {
-        let all: u64 = (0..SET_BACKS).map(|n| (FIRST_WAIT_NS << n).min(LONGEST_WAIT_NS)).sum();
+        let all: u64 = (0..SET_BACKS).map(set_back_wait).sum();
+        assert!((SET_BACKS..100).all(|n| set_back_wait(n) == LONGEST_WAIT_NS));
         assert!(all > policy::STRICT_PATIENCE_NS && all < 2 * policy::STRICT_PATIENCE_NS);
         let (mut at, mut tries) = (0, 0);
         while at < policy::STRICT_PATIENCE_NS {

@@ -135,9 +135,9 @@ pub(crate) fn say_hello_there(
     }
 }
 
-/// The process at the other end of the channel closed it before it heard a word. It may be the right
-/// one all the same: it sends a visitor away that has said nothing yet, since this process was not
-/// run for a moment.
+/// The process at the other end of the channel closed it before it heard a word. It may be the
+/// right one all the same: it sends a visitor away that has said nothing yet, since this process
+/// was not run for a moment.
 fn unheard(channel: &Channel) {
     proving::forget(channel.fd);
     channel.close();
@@ -326,7 +326,8 @@ fn unproved(s: &PairingGuard<'_>, reason: Reason, seen: Option<&Seen>) -> Result
 }
 
 /// Looks for the next word of a peer that has proved nothing yet; and in the directory, where there
-/// may be others to call at.
+/// may be others to call at, if there is TCP to stay on. Without it the looks are at times, and the
+/// other end may not have been run for a while.
 const SILENT_TRIES: u32 = 64;
 const SILENT_TRIES_THERE: u32 = 24;
 
@@ -358,8 +359,15 @@ fn or_next(
     if !retry::set_back(s) {
         return done;
     }
+    let called = s.phase() == Phase::HelloSent;
     lapse(s)?;
     s.reason.store(reason as u32, Ordering::Relaxed);
+    if called && s.has(flag::STRICT) {
+        // Where it calls again at once, and its own client has not offered yet, it is in the way of
+        // others.
+        s.tries.store(0, Ordering::Relaxed);
+        return Ok(());
+    }
     has_said(s)
 }
 
@@ -370,11 +378,12 @@ fn wait(s: &PairingGuard<'_>, fd: RawFd, channel: &Channel) -> Result<(), Reason
     if tries < SILENT_TRIES_THERE || proving::state(channel) == State::Proved {
         return Ok(());
     }
-    if evidence::is_in_directory(channel) {
-        return Err(Reason::OfferLapsed);
-    }
-    if tries < SILENT_TRIES {
+    let there = evidence::is_in_directory(channel);
+    if tries < SILENT_TRIES && (!there || s.has(flag::STRICT)) {
         return Ok(());
+    }
+    if there {
+        return Err(Reason::OfferLapsed);
     }
     let tuple = Tuple::of(fd).ok_or(Reason::ShutDownEarly)?;
     let seen = seen(&tuple, channel)?;
@@ -420,7 +429,8 @@ fn weigh(
     match evidence::weighs((s, fd), channel, &tuple, heard, seen.is_sure()) {
         Ok(Next::HelloAck(last)) => Ok(Some((hello, last))),
         Ok(Next::Say(proof)) => {
-            say(channel, &[], Some(&proof), &[])?;
+            // Of a word that no process will read nothing can be tried.
+            say(channel, &[], Some(&proof), &[]).inspect_err(|_| proving::over(channel.fd))?;
             has_said(s).map(|()| None)
         }
         Err(reason) => doubted(s, channel, reason, Some(&seen)).map(|()| None),
