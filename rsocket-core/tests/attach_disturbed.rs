@@ -8,9 +8,10 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rsocket_core::attach::hello::Hello;
-use rsocket_core::attach::meet::{pake::Side, place};
+use rsocket_core::attach::meet::{names::Name, offers, pake::Side, place};
 use rsocket_core::attach::proof::Joined;
 use rsocket_core::attach::proving::{self, Secret};
 use rsocket_core::attach::rendezvous::{self, Offer};
@@ -33,6 +34,7 @@ use rsocket_core::reason::Reason;
 use rsocket_core::seqpacket::Channel;
 use rsocket_core::socket::{ready, receive, send};
 use rsocket_core::stats::{self, Counter};
+use rsocket_core::sys::{self, sockets};
 use rsocket_core::{channel::handover_state, pairing};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -272,6 +274,67 @@ fn a_visitor_that_was_not_heard_comes_again() {
     }
 }
 
+/// From now on the process asks the kernel for no other process's sockets.
+fn forbid_netlink() {
+    let step = |code: u32, k: u32, jt| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at as u32, 0);
+    let jump = |k: i64, over| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k as u32, over);
+    let end = |k| step(libc::BPF_RET | libc::BPF_K, k, 0);
+    let mut filter = [
+        load(core::mem::offset_of!(libc::seccomp_data, nr)),
+        jump(libc::SYS_socket, 1),
+        end(libc::SECCOMP_RET_ALLOW),
+        load(core::mem::offset_of!(libc::seccomp_data, args)),
+        jump(libc::AF_NETLINK.into(), 1),
+        end(libc::SECCOMP_RET_ALLOW),
+        end(libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: `program` names as many steps as there are, and lives until the calls are over.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let set = libc::SECCOMP_SET_MODE_FILTER;
+        assert_eq!(libc::syscall(libc::SYS_seccomp, set, 0, &raw const program), 0);
+    }
+}
+
+/// The right host may close while the first word is under way, where the visitor was not run between
+/// its call and the word. The name is called at again while a transfer is young, and not after the
+/// 200 ms for which a wrong one is left alone.
+#[test]
+fn a_host_that_has_left_is_called_at_again_soon() {
+    const CALLS: u32 = 12;
+    let _alone = alone();
+    if !in_own_process("a_host_that_has_left_is_called_at_again_soon") {
+        return;
+    }
+    forbid_netlink();
+    let (client, server) = dialled();
+    let [c, s] = [&client, &server].map(|end| end.stream.as_raw_fd());
+    let stamp = server.slot.handshake.accepted_timestamp(s);
+    let bounds = client.slot.handshake.dialled_bounds(c);
+    let (Some(_), Some(bounds)) = (stamp, bounds) else { return };
+    let name = Name::new(bounds, server.tuple().remote.port, 0x4711);
+    let host = offers::open(&name).expect("an offer");
+    let began = Instant::now();
+    for call in 0..CALLS {
+        let visitor = loop {
+            let phase = server.step();
+            if let Ok(visitor) = sockets::accept(sys::borrow(host)) {
+                // It has said its word.
+                assert_eq!(phase, Phase::HelloSent, "{call}: {:?}", server.reason());
+                break visitor;
+            }
+            assert_eq!(phase, Phase::Young, "{call}: {:?}", server.reason());
+        };
+        drop(visitor);
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(200) * (CALLS - 1), "{took:?}");
+    offers::withdraw(host);
+    sys::close_private(host);
+}
+
 /// A sibling that held the connection and is still ending, or a stranger for a while.
 #[test]
 fn the_name_is_taken_for_a_while() {
@@ -303,6 +366,22 @@ fn a_taken_name_is_said() {
     taken.close();
 }
 
+/// Whether this is the process that the test has for itself. If not, it has run there.
+fn in_own_process(name: &str) -> bool {
+    if std::env::var_os(name).is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().expect("own path");
+    let run = Command::new(own)
+        .args([name, "--exact", "--nocapture"])
+        .env(name, "")
+        .output()
+        .expect("run");
+    let said = [run.stdout, run.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    assert!(run.status.success(), "{}", said.concat());
+    false
+}
+
 /// Runs `f` while the process may not do something.
 fn without<R>(what: Resource, f: impl FnOnce() -> R) -> R {
     let usual = getrlimit(what);
@@ -317,21 +396,8 @@ fn without<R>(what: Resource, f: impl FnOnce() -> R) -> R {
 /// also for one that the tests' output may go to.
 #[test]
 fn no_arena_for_a_while() {
-    const NAME: &str = "no_arena_for_a_while";
     let _alone = alone();
-    if std::env::var_os(NAME).is_none() {
-        let own = std::env::current_exe().expect("own path");
-        let run = Command::new(own)
-            .args([NAME, "--exact", "--nocapture"])
-            .env(NAME, "")
-            .output()
-            .expect("run");
-        assert!(
-            run.status.success(),
-            "{}{}",
-            String::from_utf8_lossy(&run.stdout),
-            String::from_utf8_lossy(&run.stderr)
-        );
+    if !in_own_process("no_arena_for_a_while") {
         return;
     }
     let mut attached = vec![];

@@ -15,6 +15,7 @@ use crate::attach::connect_requests::{Seen, behind, seen};
 use crate::attach::evidence::{self, Next};
 use crate::attach::hello::{Hello, HelloAck};
 use crate::attach::mail::{Mail, open_mail};
+use crate::attach::meet::names::Name;
 use crate::attach::meet::offers::{self, Called};
 use crate::attach::meet::{listing, who};
 use crate::attach::phase::{
@@ -354,7 +355,11 @@ fn or_next(
     if let (Phase::HelloSent, Some(name)) = (s.phase(), offers::name_of(channel.fd))
         && let Some(stamp) = evidence::stamp(s, fd)
     {
-        listing::refuse(&name, stamp);
+        if has_left(s, fd, channel, &name, reason) {
+            listing::put_off(&name, stamp);
+        } else {
+            listing::refuse(&name, stamp);
+        }
     }
     if !retry::set_back(s) {
         return done;
@@ -369,6 +374,16 @@ fn or_next(
         return Ok(());
     }
     has_said(s)
+}
+
+/// Whether the process behind the name, which says the right port, went away before it answered the
+/// first word. The right one does so too: it does not wait for a visitor that is not run, and sends
+/// it away where it looks between the call and the word.
+fn has_left(s: &Slot, fd: RawFd, channel: &Channel, name: &Name, reason: Reason) -> bool {
+    reason == Reason::OfferLapsed
+        && s.tries.load(Ordering::Relaxed) < SILENT_TRIES_THERE
+        && proving::state(channel) == State::Begun
+        && Tuple::of(fd).is_some_and(|tuple| tuple.remote.port == name.port)
 }
 
 /// Nothing has been heard. A peer of which nothing is known is not waited for as long as the other

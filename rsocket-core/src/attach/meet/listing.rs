@@ -2,7 +2,8 @@
 //!
 //! A look is bounded: it goes through so many names, and where there are many, the process does not
 //! look again at once. A process that fills the directory costs its neighbours some system calls,
-//! and the chance to meet. Must not know what is said there. Entry points: [`look`], [`refuse`].
+//! and the chance to meet. Must not know what is said there. Entry points: [`look`], [`refuse`],
+//! [`put_off`].
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -65,11 +66,13 @@ impl PollBackoff {
     }
 }
 
-/// Digests of a name and of the timestamp for which it was the wrong one, and when that was. The
-/// name is tried again after a while: the process behind it may have been too slow to know.
-/// Relaxed: words that stand for themselves; a name whose words are lost is tried again.
+/// Digests of a name and of the timestamp for which it was the wrong one, and until when it is not
+/// tried again. The process behind it may have been too slow to know. Relaxed: words that stand for
+/// themselves; a name whose words are lost is tried again.
 static WRONG: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
 const AGAIN_NS: u64 = 200_000_000;
+/// The same of a name that is likely to be the right one.
+const AGAIN_SOON_NS: u64 = 5_000_000;
 
 fn digest(name: &Name, stamp: u32) -> u64 {
     (name.random ^ u64::from(stamp).rotate_left(32)) | 1
@@ -87,18 +90,27 @@ pub struct Looked {
 
 /// The name was not the offer of the connection with this timestamp.
 pub fn refuse(name: &Name, stamp: u32) {
+    refuse_until(name, stamp, sys::now_ns().saturating_add(AGAIN_NS));
+}
+
+/// The same where the name may be the right one all the same: its process went away before it
+/// answered, as one does that was called at before it knew of the caller.
+pub fn put_off(name: &Name, stamp: u32) {
+    refuse_until(name, stamp, sys::now_ns().saturating_add(AGAIN_SOON_NS));
+}
+
+fn refuse_until(name: &Name, stamp: u32, time: u64) {
     let digest = digest(name, stamp);
-    if let Some([place, when]) = WRONG.get(digest as usize >> 1 & 255) {
+    if let Some([place, until]) = WRONG.get(digest as usize >> 1 & 255) {
         place.store(digest, Ordering::Relaxed);
-        when.store(sys::now_ns(), Ordering::Relaxed);
+        until.store(time, Ordering::Relaxed);
     }
 }
 
-fn is_refused(name: &Name, stamp: u32) -> bool {
+fn is_refused(name: &Name, stamp: u32, now: u64) -> bool {
     let digest = digest(name, stamp);
-    WRONG.get(digest as usize >> 1 & 255).is_some_and(|[place, when]| {
-        let since = sys::now_ns().saturating_sub(when.load(Ordering::Relaxed));
-        place.load(Ordering::Relaxed) == digest && since < AGAIN_NS
+    WRONG.get(digest as usize >> 1 & 255).is_some_and(|[place, until]| {
+        place.load(Ordering::Relaxed) == digest && now < until.load(Ordering::Relaxed)
     })
 }
 
@@ -162,7 +174,7 @@ impl Choice {
 
     fn weigh(&mut self, name: Name, chance: u64) {
         let rank = match (name.fits(self.stamp), name.port == self.port) {
-            (true, _) if is_refused(&name, self.stamp) => return,
+            (true, _) if is_refused(&name, self.stamp, sys::now_ns()) => return,
             (true, true) => 2,
             (true, false) if !self.others => return,
             (true, false) => 1,
@@ -273,6 +285,19 @@ mod tests {
         for seed in 0..20 {
             assert_eq!(chosen(&names, 70, 9, seed).offer, Some(names[1]));
             assert_eq!(chosen(&names, 71, 9, seed).offer, Some(names[0]), "of another connection");
+        }
+    }
+
+    #[test]
+    fn one_that_may_be_right_is_tried_again_soon() {
+        let (wrong, gone) = (name(64, 9, 0x7171), name(64, 9, 0x8282));
+        let before = sys::now_ns();
+        refuse(&wrong, 70);
+        put_off(&gone, 70);
+        let after = sys::now_ns();
+        for (name, wait) in [(wrong, AGAIN_NS), (gone, AGAIN_SOON_NS)] {
+            assert!(is_refused(&name, 70, before + wait - 1));
+            assert!(!is_refused(&name, 70, after + wait));
         }
     }
 }
