@@ -12,7 +12,7 @@ import time
 
 from . import machine, plot, report
 from .figures import Cell, enough, fast_speed, summary
-from .rows import ROWS
+from .rows import ROWS, beside_another_build
 from .run import Bed, Failed
 
 
@@ -35,17 +35,21 @@ class Ladder:
 
     def cell(self, row, ours):
         """One measurement with its probes; what carried the bytes is checked."""
-        library = None
+        library = directory = None
         if ours:
             library = os.environ["LIB"] if row.preload else ""
+        elif self.options.beside:
+            directory = self.options.beside
+            library = os.path.join(directory, "librspreload.so") if row.preload else ""
         before = self.probe()
         with (
             Bed(library, row.transport, self.options.seconds, row.pinned) as bed,
             machine.Others() as others,
         ):
+            if directory and not row.preload:
+                bed.environment["LD_LIBRARY_PATH"] = directory
             values = row.cell(bed)
-            # Instruction counts, start-up and hooks move no byte that would be counted.
-            if row.baseline == "tcp":
+            if row.carries:
                 bed.carried()
         cell = Cell(values, (before, self.probe()), others.share)
         if row.ring and ours:
@@ -99,7 +103,10 @@ def arguments():
     p.add_argument("--short", action="store_true", help="three pairs of a second, no further ones")
     p.add_argument("--out", default=os.environ["BENCH"], help="where bench.json and bench.svg go")
     p.add_argument("--verbose", action="store_true")
+    p.add_argument("--beside", metavar="DIRECTORY", help="another build of the libraries, instead of TCP")
     o = p.parse_args()
+    if o.beside:
+        o.beside = os.path.abspath(o.beside)
     if o.short:
         o.rounds, o.patience = 3, 0
     return o
@@ -116,6 +123,8 @@ def main():
         print(f"no such row: {' '.join(unknown)}; scripts/bench --list shows them", file=sys.stderr)
         return 2
     rows = [known[n] for n in options.rows] or list(ROWS)
+    if options.beside:
+        rows = [beside_another_build(row) for row in rows]
     ladder = Ladder(options)
     what = machine.describe()
     print(f"# {what}", flush=True)

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as xml
 
 from . import plot, report
 from .figures import Cell, Metric, Target, choose, enough, fast_speed, summary
-from .rows import ROWS, Row
+from .rows import ROWS, Row, beside_another_build
 from .run import Bed, Failed
 
 LESS = Metric("p50", "p50", "µs", True, (Target("better", 15), Target("lines", 4)))
@@ -103,6 +103,18 @@ class Shown(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         for name in names:
             self.assertIn(name, report.listing(ROWS))
+
+
+class AnotherBuild(unittest.TestCase):
+    def test_a_twentieth_may_be_lost(self):
+        row = beside_another_build(Row("a", "A", None, (LESS,)))
+        for ours, met in ((8.0, True), (8.3, True), (8.6, False)):
+            r = summary(row.metrics[0], [(cell(8.0), cell(ours))], 100)
+            self.assertEqual([met for _, _, met in r.verdicts], [met])
+
+    def test_a_plot_without_bars_is_well_formed(self):
+        row = beside_another_build(Row("a", "A", None, (LESS,)))
+        xml.fromstring(plot.svg("m", [(row, [summary(row.metrics[0], [(cell(8.0), cell(8.0))], 100)])]))
 
 
 class Servers(unittest.TestCase):
