@@ -21,7 +21,7 @@ use rsocket_core::channel::link;
 use rsocket_core::conn::arena_record;
 use rsocket_core::conn::fork_group;
 use rsocket_core::conn::handshake::Handshake;
-use rsocket_core::conn::machine::{Phase, ReceiveMode};
+use rsocket_core::conn::machine::{Phase, ReceiveMode, SendMode};
 use rsocket_core::conn::offsets;
 use rsocket_core::conn::pairing_lock::PairingGuard;
 use rsocket_core::conn::slot::{Slot, SlotId, flag};
@@ -36,7 +36,7 @@ use rsocket_core::socket::{ready, receive, send};
 use rsocket_core::stats::{self, Counter};
 use rsocket_core::sys::{self, sockets};
 use rsocket_core::{channel::handover_state, pairing};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// One test at a time: some change what the whole process may do, and one starts a process. Until
@@ -298,9 +298,9 @@ fn forbid_netlink() {
     }
 }
 
-/// The right host may close while the first word is under way, where the visitor was not run between
-/// its call and the word. The name is called at again while a transfer is young, and not after the
-/// 200 ms for which a wrong one is left alone.
+/// The right host may close while the first word is under way, where the visitor was not run
+/// between its call and the word. The name is called at again while a transfer is young, and not
+/// after the 200 ms for which a wrong one is left alone.
 #[test]
 fn a_host_that_has_left_is_called_at_again_soon() {
     const CALLS: u32 = 12;
@@ -510,6 +510,37 @@ fn a_reset_before_the_switch_is_no_inconsistency() {
     assert_eq!(end, Err(Failure::Reset));
     assert!(0 < all && all < n, "{all} of {n}");
     assert!(!link::distrusted());
+}
+
+/// TCP keeps the last bytes back before the switch offset, because the program said that more are
+/// to follow. Those go by the device, which does not wait for a timer of the kernel's.
+#[test]
+fn what_tcp_kept_back_goes_before_the_switch() {
+    let _alone = alone();
+    for (no_delay, cork) in [(true, false), (false, false), (true, true), (false, true)] {
+        let (client, server) = ends(0);
+        let fd = client.stream.as_raw_fd();
+        client.stream.set_nodelay(no_delay).expect("TCP_NODELAY");
+        sockopt::set_tcp_cork(&client.stream, cork).expect("TCP_CORK");
+        let flags = if cork { SendFlags::empty() } else { SendFlags::MORE };
+        assert_eq!(rustix::net::send(&client.stream, &[7; 100], flags), Ok(100));
+        assert_eq!(counters::out_queue(fd), Ok(100), "kept back");
+        for end in [&client, &server] {
+            end.slot.position.store(u64::MAX / 2, Ordering::Relaxed);
+        }
+        attach(&client, &server);
+        while client.slot.send_mode() != SendMode::Device {
+            let byte = 7_u8;
+            let list = [libc::iovec { iov_base: (&raw const byte).cast_mut().cast(), iov_len: 1 }];
+            let sent = send::send(client.id, client.slot, fd, &list, libc::MSG_MORE);
+            assert_eq!(sent, Ok(1), "{:?}", client.slot.send_mode());
+            server.step();
+        }
+        let all = counters::put(fd, true);
+        assert_eq!(counters::in_queue(server.stream.as_raw_fd()), all, "they are there");
+        assert_eq!(client.stream.nodelay().expect("TCP_NODELAY"), no_delay);
+        assert_eq!(sockopt::tcp_cork(&client.stream), Ok(cork));
+    }
 }
 
 /// A holder that cannot get at the channel just now loses the connection, and nothing else.

@@ -333,14 +333,17 @@ pub(crate) fn fix_switch_offset(guard: &SendGuard<'_>, fd: RawFd) -> Result<(), 
     if handover_state::is_asked_back(&ends.outgoing) {
         return residual::give_way(guard, fd);
     }
-    match counters::put(fd, s.has(flag::CONNECTING)) {
-        Ok(n) => {
+    match counters::put_and_queued(fd, s.has(flag::CONNECTING)) {
+        Ok(put) => {
             if let Some(mode) = s.send_mode().after(SendEvent::SwitchPublished) {
                 // The switch offset first: a thread that finds it without its mode, after our
                 // death, sets the mode (guard::repair_send).
-                handover_state::publish_switch_offset(&ends.outgoing, n);
+                handover_state::publish_switch_offset(&ends.outgoing, put.bytes);
                 s.set_send_mode(mode);
                 stats::add(Counter::SwitchedSending, 1);
+                if put.queued > 0 && counters::unsent(fd).is_ok_and(|unsent| unsent > 0) {
+                    kernel::push_held_back(fd);
+                }
             }
         }
         Err(_) => {

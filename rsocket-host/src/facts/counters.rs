@@ -27,6 +27,7 @@ use super::{raw, tcp_state as state};
 use crate::failure::Failure;
 
 const SIOCOUTQ: u32 = 0x5411;
+const SIOCOUTQNSD: u32 = 0x894b;
 const FIONREAD: u32 = 0x541b;
 const SIOCATMARK: u32 = 0x8905;
 /// The option that makes the kernel say beside each receive what then waits, and the kind of that
@@ -66,6 +67,15 @@ fn info(fd: RawFd) -> Result<TcpInfo, Failure> {
 /// arrivals come in bursts, so that a few times are enough.
 const TRIES: u32 = 64;
 
+/// What has been put into a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Bytes that have been sent at this end.
+    pub bytes: u64,
+    /// Those of them that the other end has not acknowledged.
+    pub queued: u64,
+}
+
 /// How many bytes have been put into the connection at this end, since it began. `connecting`: this
 /// end called `connect`.
 ///
@@ -73,6 +83,14 @@ const TRIES: u32 = 64;
 /// `EPIPE`: this end has sent FIN (shut down for writing). `ENOTCONN`: it is not, or no more,
 /// connected. `EAGAIN`: the counters would not stand still.
 pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Failure> {
+    put_and_queued(fd, connecting).map(|put| put.bytes)
+}
+
+/// As [`put`], with what is under way.
+///
+/// # Errors
+/// As [`put`].
+pub fn put_and_queued(fd: RawFd, connecting: bool) -> Result<Put, Failure> {
     for _ in 0..TRIES {
         let before = info(fd)?;
         match before.state {
@@ -92,7 +110,8 @@ pub fn put(fd: RawFd, connecting: bool) -> Result<u64, Failure> {
         // unchanged and the state unchanged, the two numbers belong together.
         if (after.bytes_acked, after.state) == (before.bytes_acked, before.state) {
             let sum = before.bytes_acked.checked_add(queued).ok_or(Failure::Invalid)?;
-            return sum.checked_sub(u64::from(connecting)).ok_or(Failure::Invalid);
+            let bytes = sum.checked_sub(u64::from(connecting)).ok_or(Failure::Invalid)?;
+            return Ok(Put { bytes, queued });
         }
     }
     Err(Failure::Blocked)
@@ -259,6 +278,14 @@ pub fn tcp_state(fd: RawFd) -> Result<u8, Failure> {
 /// Those of the ioctl.
 pub fn out_queue(fd: RawFd) -> Result<u64, Failure> {
     u64::try_from(raw::ioctl_int(fd, SIOCOUTQ)?).map_err(|_| Failure::Invalid)
+}
+
+/// Bytes that were sent, and that TCP has not sent on yet: it has no window, or keeps them back.
+///
+/// # Errors
+/// Those of the ioctl.
+pub fn unsent(fd: RawFd) -> Result<u64, Failure> {
+    u64::try_from(raw::ioctl_int(fd, SIOCOUTQNSD)?).map_err(|_| Failure::Invalid)
 }
 
 /// Bytes that can be read now.

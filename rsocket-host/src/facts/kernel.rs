@@ -208,6 +208,19 @@ pub fn push(fd: RawFd) {
     set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32);
 }
 
+/// Sends what TCP keeps back for bytes that are to follow (`MSG_MORE`, `TCP_CORK`, Nagle's rule;
+/// tcp(7)). They follow by the device, and the kernel would wait for up to 200 ms. `TCP_NODELAY`
+/// stays as the program has set it.
+pub fn push_held_back(fd: RawFd) {
+    let mut no_delay = 0i32;
+    if get(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &mut no_delay).is_some() {
+        push(fd);
+        if no_delay == 0 {
+            set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &0_i32);
+        }
+    }
+}
+
 /// Has what is read acknowledged at once. Where answers went out lately, the kernel keeps an
 /// acknowledgement back, which would travel with the next answer. That answer goes by the device,
 /// and a sender of small segments waits meanwhile (Nagle's rule). The kernel does the same after

@@ -159,8 +159,9 @@ const SIGNAL_SET: usize = 8;
 const EVENT: usize = (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize;
 const MEMFD: usize = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
 const SEALS: usize = (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL) as usize;
-/// `SIOCOUTQ` and `FIONREAD`.
+/// `SIOCOUTQ`, `SIOCOUTQNSD` and `FIONREAD`.
 const UNSENT: usize = libc::TIOCOUTQ as usize;
+const KEPT_BACK: usize = 0x894b;
 const UNREAD: usize = libc::FIONREAD as usize;
 
 /// Where in [`CALLS`] the limit on core files is read and set: a process that a filter kills would
@@ -288,8 +289,23 @@ pub(super) const CALLS: &[Call] = &[
         Error(EBADF),
         Tolerant,
     ),
+    call(
+        "getsockopt.TCP_NODELAY",
+        libc::SYS_getsockopt,
+        [NONE, TCP, libc::TCP_NODELAY as usize, ROOM, ROOM],
+        Error(EBADF),
+        Tolerant,
+    ),
+    call(
+        "setsockopt.TCP_NODELAY",
+        libc::SYS_setsockopt,
+        [NONE, TCP, libc::TCP_NODELAY as usize, ROOM, 4],
+        Error(EBADF),
+        Tolerant,
+    ),
     bad("shutdown", libc::SYS_shutdown, [NONE]),
     bad("ioctl.SIOCOUTQ", libc::SYS_ioctl, [NONE, UNSENT, ROOM]),
+    call("ioctl.SIOCOUTQNSD", libc::SYS_ioctl, [NONE, KEPT_BACK, ROOM], Error(EBADF), Tolerant),
     bad("ioctl.FIONREAD", libc::SYS_ioctl, [NONE, UNREAD, ROOM]),
     // Sleeping and waking.
     fine("ppoll", libc::SYS_ppoll, [NULL, 0, ROOM, NULL, SIGNAL_SET]),
