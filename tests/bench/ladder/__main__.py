@@ -107,6 +107,9 @@ def arguments():
     o = p.parse_args()
     if o.beside:
         o.beside = os.path.abspath(o.beside)
+        for name in ("librspreload.so", "librsocket.so"):
+            if not os.path.isfile(os.path.join(o.beside, name)):
+                p.error(f"no {name} in {o.beside}")
     if o.short:
         o.rounds, o.patience = 3, 0
     return o
