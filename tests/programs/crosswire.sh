@@ -5,7 +5,7 @@
 . "$(dirname "$0")/common.sh"
 need_cc
 need /usr/bin/python3=python3
-count=${COUNT:-$([ "$QUICK" = 1 ] && echo 2000 || echo 20000)}
+count=${COUNT:-$([ "$QUICK" = 1 ] && echo 2000 || echo 6000)}
 tmpdir work
 cc -O2 -Wall -Wextra -Werror -pthread -o "$work/crosswire" "$HERE/crosswire.c" || die "crosswire.c does not compile"
 CONFINED=("$PYTHON" "$HERE/squatter.py" confined)
