@@ -29,7 +29,7 @@ use crate::sync::thread;
 use crate::waiting::call_deadline::{CallDeadline, polling};
 use crate::waiting::close_while_blocked;
 use crate::waiting::sleep::nap;
-use crate::waiting::spinning::{Spin, spin, spin_on};
+use crate::waiting::spinning::{Spin, spin, spin_before_paired, spin_on};
 use crate::{bridge, fork_safe, live_segment, pairing, sys};
 
 /// How long a thread sleeps that no other thread will wake, in nanoseconds.
@@ -80,7 +80,7 @@ fn until_readable(
     {
         return Ok(());
     }
-    if ends.is_none() && briefly(s, switching::receiver(s)) {
+    if ends.is_none() && (briefly(s, switching::receiver(s)) || step_comes(s)) {
         return Ok(());
     }
     if asked_later {
@@ -131,7 +131,7 @@ pub(crate) fn writable(call: &Call<'_>, deadline: &mut CallDeadline) -> Result<(
     {
         return Ok(());
     }
-    if ends.is_none() && briefly(s, switching::sender(s)) {
+    if ends.is_none() && (briefly(s, switching::sender(s)) || step_comes(s)) {
         return Ok(());
     }
     if asked_later {
@@ -187,6 +187,19 @@ fn briefly(s: &Slot, word: Option<switching::Word>) -> bool {
         let by = Spin { learnt: w.learnt, ends: &w.ends, cap };
         spin(Some(s), &by, || w.cpu(), || w.has_come())
     })
+}
+
+/// The same, for the step of the pairing that the other end is about to take.
+fn step_comes(s: &Slot) -> bool {
+    let fd = pairing::awaited(s);
+    let come = fd >= 0 && {
+        let cap = polling().min(SHORT_SPIN_NS);
+        spin_before_paired(cap, || !kernel::poll_now(fd, Events::IN).is_empty())
+    };
+    if come {
+        pairing::has_come(s);
+    }
+    come
 }
 
 /// What a sleep waits for.

@@ -1,7 +1,7 @@
 //! Spinning before a sleep, as long as experience says that it pays.
 //!
 //! Must not know what is waited for. Entry points: [`spin_on`] on one connection, [`spin_for`] on
-//! several.
+//! several, [`spin_before_paired`] on one that attaches.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -83,6 +83,18 @@ pub(crate) fn spin(
     let spun = adaptive.spin(cap, looks, peer_cpu, probe);
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     count_spin(s, spun);
+    spun.found()
+}
+
+/// Spins for the other end's next step of a pairing, by what the process has learnt of such steps.
+/// Each look asks the kernel. Where the other end runs is not known yet.
+pub(crate) fn spin_before_paired(cap: u32, probe: impl FnMut() -> bool) -> bool {
+    static LEARNT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: as in spin.
+    let mut adaptive = Adaptive::from_raw(LEARNT.load(Ordering::Relaxed));
+    let spun = adaptive.spin(cap, spin::DEAR_LOOKS, || 0, probe);
+    LEARNT.store(adaptive.to_raw(), Ordering::Relaxed);
+    count_spin(None, spun);
     spun.found()
 }
 
