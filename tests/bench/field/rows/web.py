@@ -27,13 +27,13 @@ backend b
 """
 
 
-def _haproxy(bed):
-    nginx, back = programs.nginx_server(bed, 1 << 10, False, keeps=True)
+def _haproxy(bed, size, connections):
+    nginx, back = programs.nginx_server(bed, size, False, keeps=True)
     front = free_port()
     with open(bed.path("haproxy.cfg"), "w") as f:
         f.write(HAPROXY.format(front=front, back=back))
     between = bed.server(front, "haproxy", "-db", "-q", "-f", bed.path("haproxy.cfg"))
-    values = programs.wrk(bed, f"http://127.0.0.1:{front}/file", 16)
+    values = programs.wrk(bed, f"http://127.0.0.1:{front}/file", connections)
     bed.stop(between, signal.SIGUSR1)
     bed.stop(nginx)
     return values
@@ -91,7 +91,17 @@ ROWS = (
     Row(
         "haproxy",
         "wrk, HAProxy, nginx: 16 kept connections, 1 KiB",
-        _haproxy,
+        lambda bed: _haproxy(bed, 1 << 10, 16),
+        needs=("haproxy", "nginx", "wrk"),
+    ),
+    # A connection that stands still once does so in one of some thousand answers.
+    Row(
+        *(
+            "haproxy-longest",
+            "wrk, HAProxy, nginx: 20 kept connections, 1 MiB, the longest answer",
+            lambda bed: _haproxy(bed, 1 << 20, 20),
+        ),
+        **dict(unit="ms", key="longest", less=True, kinds=("idle",), most=100, above_tcp=True),
         needs=("haproxy", "nginx", "wrk"),
     ),
     Row(
