@@ -87,9 +87,13 @@ pub(crate) fn spin(
 }
 
 /// Spins for the other end's next step of a pairing, by what the process has learnt of such steps.
-/// Each look asks the kernel. Where the other end runs is not known yet.
+/// Each look asks the kernel. Where the other end runs is not known yet. Without a cap there is no
+/// look: the sleep that follows makes the same one.
 pub(crate) fn spin_before_paired(cap: u32, probe: impl FnMut() -> bool) -> bool {
     static LEARNT: AtomicU32 = AtomicU32::new(0);
+    if cap == 0 {
+        return false;
+    }
     // Relaxed: as in spin.
     let mut adaptive = Adaptive::from_raw(LEARNT.load(Ordering::Relaxed));
     let spun = adaptive.spin(cap, spin::DEAR_LOOKS, || 0, probe);
@@ -131,4 +135,21 @@ pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> boo
     let alone = slot.filter(|_| slots.len() == 1);
     let by = Spin { learnt: &LEARNT, ends: &first, cap: polling() };
     spin(alone, &by, || handover_state::sender_cpu(&first.incoming), probe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_polling_time_is_no_look_for_a_step_of_a_pairing() {
+        let mut looks = 0;
+        let mut look = || {
+            looks += 1;
+            true
+        };
+        assert!(!spin_before_paired(0, &mut look));
+        assert!(spin_before_paired(50_000, &mut look));
+        assert_eq!(looks, 1);
+    }
 }
