@@ -132,6 +132,16 @@ RS_TMP=()
 RS_PIDS=()
 declare -gA RS_BORN=()
 
+# nap SECONDS : as sleep(1), without a program being started. Waits look every few milliseconds, and
+# where processors are emulated a start takes longer than the time that is waited.
+RS_NAP=${TMPDIR:-/tmp}/rsocket-nap.$$
+nap() {
+  [ -p "$RS_NAP" ] || mkfifo -m 600 "$RS_NAP" 2>/dev/null
+  # Nobody writes into it, so that reading ends when the time is up.
+  { read -rt "$1" <>"$RS_NAP"; } 2>/dev/null
+  [ $? -gt 128 ] || sleep "$1"
+}
+
 # tmpdir VAR : a new directory, removed at exit. Others may write into it (servers change their
 # user).
 tmpdir() {
@@ -149,6 +159,13 @@ born() {
   { read -r stat <"/proc/$2/stat"; } 2>/dev/null
   set -- "$1" ${stat##*) }
   printf -v "$1" '%s' "${21-}"
+}
+# state VAR PID : its state, one letter (proc(5), stat, field 3); empty if it is gone.
+state() {
+  local stat=
+  { read -r stat <"/proc/$2/stat"; } 2>/dev/null
+  stat=${stat##*) }
+  printf -v "$1" '%s' "${stat%% *}"
 }
 
 # watch PID : it is ended at exit. The kernel gives numbers again, within a minute where tests make
@@ -183,7 +200,7 @@ gone() {
   local i n=$((${2:-5} * 50))
   for ((i = 0; i < n; i++)); do
     alive "$1" || return 0
-    sleep 0.02
+    nap 0.02
   done
   return 1
 }
@@ -212,9 +229,9 @@ gone_child() {
   local i n=$(($2 * 50)) st
   for ((i = 0; i < n; i++)); do
     alive "$1" || return 0
-    st=$(sed -n 's/^State:\t\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)
+    state st "$1"
     case $st in '' | Z | X) return 0 ;; esac
-    sleep 0.02
+    nap 0.02
   done
   return 1
 }
@@ -228,6 +245,7 @@ cleanup() {
     wait "$p" 2>/dev/null
   done
   for d in "${RS_TMP[@]}"; do rm -rf "$d"; done
+  [ ! -p "$RS_NAP" ] || rm -f "$RS_NAP"
 }
 on_exit() { cleanup; }
 trap 'on_exit' EXIT
@@ -250,13 +268,14 @@ free_port() {
 }
 
 # State 0A is LISTEN; read from /proc, so that nothing is connected to.
-port_listens() {
-  cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
-    awk -v p="$(printf '%04X' "$1")" '{ n = split($2, a, ":"); if (a[n] == p && $4 == "0A") f = 1 } END { exit !f }'
-}
-port_busy() {
-  cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
-    awk -v p="$(printf '%04X' "$1")" '{ n = split($2, a, ":"); if (a[n] == p) f = 1 } END { exit !f }'
+port_listens() { tcp_line "$1" '[0-9A-F]*:0000 0A '; }
+port_busy() { tcp_line "$1" ''; }
+# tcp_line PORT REGEX : whether a socket of that local port has a line of proc(5)'s net/tcp that goes
+# on like this.
+tcp_line() {
+  local port
+  printf -v port '%04X' "$1"
+  grep -qs "^ *[0-9]*: [0-9A-F]*:$port $2" /proc/net/tcp /proc/net/tcp6
 }
 
 # wait_port PORT PID [SECONDS] : until a process listens there; false if PID ends first or time is
@@ -266,7 +285,7 @@ wait_port() {
   for ((i = 0; i < n; i++)); do
     port_listens "$1" && return 0
     alive "$2" || return 1
-    sleep 0.02
+    nap 0.02
   done
   return 1
 }
@@ -276,9 +295,9 @@ wait_port() {
 wait_listen() {
   local end=$((SECONDS + ${3:-30}))
   while [ $SECONDS -le $end ]; do
-    rdma resource show cm_id | grep -q "state LISTEN .*src-addr [^ ]*:$1 " && return 0
+    [[ $(rdma resource show cm_id) =~ state\ LISTEN\ [^$'\n']*src-addr\ [^\ ]*:$1\  ]] && return 0
     alive "$2" || return 1
-    sleep 0.05
+    nap 0.1
   done
   return 1
 }
@@ -291,7 +310,7 @@ wait_udp() {
   for ((i = 0; i < n; i++)); do
     grep -qi "$hex" /proc/net/udp /proc/net/udp6 2>/dev/null && return 0
     alive "$2" || return 1
-    sleep 0.02
+    nap 0.02
   done
   return 1
 }
@@ -317,11 +336,16 @@ build_tools() {
 }
 
 # stat_sum NAME DIR : the sum of that counter over all processes that wrote a report into DIR.
-stat_sum() {
+stat_sum() { stat_sums "$2" "$1"; }
+# stat_sums DIR NAME... : the sums of those counters, on one line.
+stat_sums() {
   local f files=()
-  for f in "$2"/*; do [ -f "$f" ] && files+=("$f"); done
-  [ ${#files[@]} = 0 ] && { echo 0; return; }
-  awk -v n="$1" '$1 == n { s += $2 } END { printf "%.0f\n", s }' "${files[@]}"
+  for f in "$1"/*; do [ -f "$f" ] && files+=("$f"); done
+  shift
+  # Without a file it would read its standard input.
+  awk -v names="$*" '{ s[$1] += $2 }
+    END { n = split(names, name, " "); for (i = 1; i <= n; i++) printf "%.0f%s", s[name[i]], i < n ? " " : "\n" }' \
+    /dev/null "${files[@]}"
 }
 stat_files() { find "$1" -type f 2>/dev/null | wc -l; }
 

@@ -110,7 +110,7 @@ PY'
     free_port port
     limit 20 "${P[@]}" ./daemon "$port" "$dir/ids"
     check "daemon forks away" "exit $?" test $? = 0
-    for _ in $(seq 100); do [ -s ids ] && break; sleep 0.05; done
+    for _ in $(seq 100); do [ -s ids ] && break; nap 0.05; done
     check "daemon that calls setuid" "$(cat ids)" same "$(cat ids 2>/dev/null)" "uid 1 euid 1 gid 1 groups 0 root again -1"
     head -c 3000000 /dev/zero | tr '\0' 'z' >zs
     limit 30 "${P[@]}" "$PYTHON" "$HERE/closing_pipe.py" 127.0.0.1 "$port" <zs >zs.back 2>zs.err

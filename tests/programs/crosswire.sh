@@ -20,7 +20,7 @@ for m in $(modes_of "${@:-default eager}"); do
     "${s[@]}" "${P[@]}" RSOCKET_SECCOMP=trust "$work/crosswire" serve "$work/port" <"$work/in" 2>"$work/served" &
     server=$!
     exec 7>"$work/in"
-    for ((i = 0; i < 1000; i++)); do [ -s "$work/port" ] && break; sleep 0.01; done
+    for ((i = 0; i < 1000; i++)); do [ -s "$work/port" ] && break; nap 0.01; done
     out=$(limit $((60 + count / 50)) "${c[@]}" "${P[@]}" RSOCKET_SECCOMP=trust "$work/crosswire" ask "$(cat "$work/port")" "$count" 64 2>&1)
     echo >&7
     exec 7>&-

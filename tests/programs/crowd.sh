@@ -62,7 +62,7 @@ CONF
   start node "${P[@]}" node "$HERE/node_http.js" server 127.0.0.1 "$nport" >"$dir/node" 2>&1
   wait_port "$nport" "$node" || fail node "$(tail -3 "$dir/node")"
   start quiet "${P[@]}" "$PYTHON" "$HERE/crowd.py" keep "$port" "$nport" "$rport" "$dir/ready" >"$dir/keep" 2>&1
-  for _ in $(seq 500); do [ -e "$dir/ready" ] && break; sleep 0.1; done
+  for _ in $(seq 500); do [ -e "$dir/ready" ] && break; nap 0.1; done
   check "fifteen connections are open" "$(tail -n 2 "$dir/keep")" test -e "$dir/ready"
   # shellcheck disable=SC2046
   ticks=$(quiet_while "$nginx" $(cat "/proc/$nginx/task/$nginx/children") "$redis" "$node" "$quiet")

@@ -35,7 +35,7 @@ port_said() {
   for ((i = 0; i < 1500; i++)); do
     [ -s "$1" ] && { cat "$1"; return 0; }
     alive "$2" || return 1
-    sleep 0.02
+    nap 0.02
   done
   return 1
 }

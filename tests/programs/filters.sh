@@ -26,7 +26,7 @@ ends() {
   mkdir "$T/stats"
   (trap - EXIT TERM; exec "${serves[@]}" env "${@:5}" "$T/trial" serve "$2" "$T/port" 2>>"$T/said") &
   server=$!
-  while [ ! -s "$T/port" ] && alive "$server"; do sleep 0.01; done
+  while [ ! -s "$T/port" ] && alive "$server"; do nap 0.01; done
   if [ ! -s "$T/port" ]; then
     wait "$server"
     CODES="not asked, $?"

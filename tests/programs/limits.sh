@@ -141,7 +141,7 @@ memory() {
     talk=$!
     watch $talk
     exec 8>"$dir/go"
-    for ((line = 0; line < 1000; line++)); do grep -q warm "$dir/out" && break; sleep 0.02; done
+    for ((line = 0; line < 1000; line++)); do grep -q warm "$dir/out" && break; nap 0.02; done
     echo $(($(cat "$USAGE") + (3 << 20))) >"$LIMIT"
     # The library believes what it saw for a second.
     sleep 1.1

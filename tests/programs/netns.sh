@@ -50,7 +50,7 @@ for m in $(modes_of "$@"); do
   start server "${AS[@]}" ip netns exec "$A" "${P[@]}" "$PYTHON" "$HERE/asyncio_echo.py" server 10.77.0.1 "$port" >"$dir/server" 2>&1
   for _ in $(seq 200); do
     as_root ip netns exec "$A" ss -Hltn "sport = :$port" | grep -q . && break
-    sleep 0.05
+    nap 0.05
   done
   out=$(limit 60 "${AS[@]}" ip netns exec "$B" "${P[@]}" "$PYTHON" "$HERE/asyncio_echo.py" client 10.77.0.1 "$port" 2>&1)
   check "50 clients across the veth" "${out##*$'\n'}" same "${out##*$'\n'}" "50 clients, all bytes as sent"

@@ -37,7 +37,7 @@ bun() {
   for ((k = 0; k < STARTS; k++)); do
     rm -f "$dir/port"
     start server "${P[@]}" "$BUN" "$HERE/bun_serve.js" "$dir/port"
-    for ((i = 0; i < 500; i++)); do [ -s "$dir/port" ] && break; sleep 0.02; done
+    for ((i = 0; i < 500; i++)); do [ -s "$dir/port" ] && break; nap 0.02; done
     port=$(cat "$dir/port")
     said=$(limit 20 "${P[@]}" curl -s "http://127.0.0.1:$port/"{1,2} | tr -d x | wc -c)
     check "bun: every byte to curl" "$said others" same "$said" 0
@@ -62,7 +62,7 @@ talk() {
   for ((k = 0; k < STARTS; k++)); do
     rm -f "$dir/port"
     start server "${P[@]}" "$program" "$dir/port" "$@"
-    for ((i = 0; i < 500; i++)); do [ -s "$dir/port" ] && break; sleep 0.02; done
+    for ((i = 0; i < 500; i++)); do [ -s "$dir/port" ] && break; nap 0.02; done
     said=$(limit 40 "${P[@]}" "$PYTHON" "$HERE/echo_ask.py" "$(cat "$dir/port")" "$MEGABYTES" 2>&1)
     check "$name: every byte" "$said" same "$said" "all as sent"
     check "$name: the server ends as it should" "it does not" gone "$server" 10

@@ -24,7 +24,7 @@ until_backends() {
   local i
   for ((i = 0; i < 50; i++)); do
     [ "$(backends)" = "$1" ] && return 0
-    sleep 0.1
+    nap 0.1
   done
   return 1
 }

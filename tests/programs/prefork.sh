@@ -9,7 +9,7 @@ until_true() {
   local i
   for ((i = 0; i < 600; i++)); do
     "$@" && return 0
-    sleep 0.05
+    nap 0.05
   done
   return 1
 }

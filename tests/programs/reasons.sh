@@ -33,7 +33,7 @@ reason() {
   mkdir -m 777 "$T/serves" "$T/asks"
   "${serves[@]}" "RSOCKET_STATS=$T/serves/%p" "$PYTHON" "$T/reasons.py" serve "$3" >"$T/said" 2>&1 &
   server=$!
-  for ((i = 0; i < 3000; i++)); do [ -s "$T/said" ] && break; sleep 0.02; done
+  for ((i = 0; i < 3000; i++)); do [ -s "$T/said" ] && break; nap 0.02; done
   read -r port <"$T/said"
   limit 20 "${asks[@]}" "RSOCKET_STATS=$T/asks/%p" "$PYTHON" "$T/reasons.py" ask "$6" "$port" >"$T/asked" 2>&1
   gone_child "$server" 10 || kill "$server"

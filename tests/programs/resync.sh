@@ -13,7 +13,7 @@ eventually() {
   local i
   for ((i = 0; i < 1200; i++)); do
     ask "$1" info "$2" | tr -d '\r' | grep -qx "$3:$4" && return 0
-    sleep 0.05
+    nap 0.05
   done
   return 1
 }

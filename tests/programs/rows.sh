@@ -201,7 +201,7 @@ redis-replica_ask() {
   replica replicaof "$ADDR" "$PORT" >/dev/null 2>&1 || return
   for ((i = 0; i < 300; i++)); do
     replica info replication 2>/dev/null | grep -q 'master_link_status:up' && break
-    sleep 0.1
+    nap 0.1
   done
   quiet limit 60 "${P[@]}" redis-benchmark -h "$ADDR" -p "$PORT" -n 2000 -c 10 -r 1000 -t set,lpush -q || return
   caught_up last value

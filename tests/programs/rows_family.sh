@@ -23,7 +23,7 @@ shortly() {
   shift
   until "$@"; do
     [ $SECONDS -le $end ] || { because "not in time: $*"; return; }
-    sleep 0.1
+    nap 0.1
   done
 }
 

@@ -61,7 +61,7 @@ until_true() {
   local i
   for ((i = 0; i < 500; i++)); do
     "$@" && return 0
-    sleep 0.02
+    nap 0.02
   done
   return 1
 }
@@ -244,7 +244,7 @@ serve() {
   for ((i = 0; i < 500; i++)); do
     listens "${INIT[$name]}" "$port" && return 0
     alive "${!var}" || break
-    sleep 0.02
+    nap 0.02
   done
   fail "$var" "it does not listen: $(tail -3 "$WORK/said.$var")"
   return 1

@@ -132,7 +132,7 @@ postgres_ask() {
   local to=(-h "$ADDRESS" -p "$AT" -U tester) i
   for ((i = 0; i < 100; i++)); do
     on "$FROM" "$PG/pg_isready" "${to[@]}" -q && break
-    sleep 0.05
+    nap 0.05
   done
   # One connection's first megabytes are TCP's, by policy, on a busy machine some more.
   local all=()

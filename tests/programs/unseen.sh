@@ -26,7 +26,7 @@ for m in $(if [ $# -gt 0 ]; then echo "$@"; else echo tcp default eager; fi); do
     mode "$m"
     tmpdir dir
     start server "${P[@]}" "$PYTHON" "$HERE/unseen.py" $how "$dir/port"
-    for ((i = 0; i < 500; i++)); do [ -s "$dir/port" ] && break; sleep 0.02; done
+    for ((i = 0; i < 500; i++)); do [ -s "$dir/port" ] && break; nap 0.02; done
     said=$(limit 30 "${P[@]}" "$PYTHON" -c "$CLIENT" "$(cat "$dir/port")" 2>&1)
     check "$how by number: every byte" "$said" same "$said" "all as sent"
     check "$how by number: the server ends as it should" "it does not" gone "$server" 10

@@ -30,7 +30,7 @@ until_true() {
   shift
   for ((i = 0; i < n; i++)); do
     "$@" && return 0
-    sleep 0.05
+    nap 0.05
   done
   return 1
 }

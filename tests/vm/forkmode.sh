@@ -29,12 +29,17 @@ side() {
   esac
 }
 counted() { stat_sum "$1" "$tmp/stats"; }
+# count_all : what `counted` would say, in variables of its caller.
+count_all() {
+  read -r greeted migrated rdma_sent rdma_received tcp_sent tcp_received < <(stat_sums "$tmp/stats" fork_safe.greeted \
+    fork_safe.migrated bytes.sent.rdma bytes.received.rdma bytes.sent.tcp bytes.received.tcp)
+}
 # up PID : the server listens for TCP.
 up() {
   local end=$((SECONDS + 30))
-  until ss -Htln "sport = :$port" | grep -q .; do
+  until port_listens "$port"; do
     alive "$1" && [ $SECONDS -le $end ] || return 1
-    sleep 0.05
+    nap 0.1
   done
 }
 
@@ -61,14 +66,15 @@ meet() {
   gone_child "$server" 20
   stop "$server" || { fail "$name" "the server does not end: $(tail -3 "$tmp/server")"; return; }
   after=$(packets $dev)
-  local wanted=$((count * bytes * sides)) said
-  said=$(cat "$tmp"/stats/* 2>/dev/null | grep -v ' 0$' | tr '\n' ' ')
+  local wanted=$((count * bytes * sides)) said greeted migrated rdma_sent rdma_received tcp_sent tcp_received
+  said=$(grep -hv ' 0$' "$tmp"/stats/* 2>/dev/null)
+  count_all
   if [ $rc != 0 ]; then fail "$name" "exit $rc: $(tail -q -n 5 "$tmp"/client* "$tmp/server") $said"
   elif [ "$way" = rdma ] && [ "$after" -le "$before" ]; then fail "$name" "no packet went through $dev"
-  elif [ "$way" = rdma ] && [ "$sides" -gt 0 ] && [ "$(counted fork_safe.migrated)" -ne $((count * sides)) ]; then fail "$name" "not migrated: $said"
-  elif [ "$way" = rdma ] && [ "$sides" -gt 0 ] && { [ "$(counted bytes.sent.rdma)" -ne $wanted ] || [ "$(counted bytes.received.rdma)" -ne $wanted ] ||
-    [ "$(counted bytes.sent.tcp)" -ne 0 ] || [ "$(counted bytes.received.tcp)" -ne 0 ]; }; then fail "$name" "other bytes than $wanted: $said"
-  elif [ "$way" = tcp ] && [ "$(counted fork_safe.greeted)$(counted fork_safe.migrated)" != 00 ]; then fail "$name" "fork mode was spoken: $said"
+  elif [ "$way" = rdma ] && [ "$sides" -gt 0 ] && [ "$migrated" -ne $((count * sides)) ]; then fail "$name" "not migrated: $said"
+  elif [ "$way" = rdma ] && [ "$sides" -gt 0 ] && { [ "$rdma_sent" -ne $wanted ] || [ "$rdma_received" -ne $wanted ] ||
+    [ "$tcp_sent" -ne 0 ] || [ "$tcp_received" -ne 0 ]; }; then fail "$name" "other bytes than $wanted: $said"
+  elif [ "$way" = tcp ] && [ "$greeted$migrated" != 00 ]; then fail "$name" "fork mode was spoken: $said"
   else ok "$name ($((after - before)) packets)"; fi
 }
 sides() {
@@ -159,7 +165,7 @@ silent() {
   up "$server" || { fail "$name" "no server: $(tail -3 "$tmp/server")"; stop "$server"; return; }
   rm -f "$tmp/word"
   start client timeout -k 5 90 "$PYTHON" "$PROGRAMS" silent "$addr" $port "$3" "$tmp/word" >"$tmp/client" 2>&1
-  for ((n = 0; n < 300; n++)); do grep -q connected "$tmp/client" && break; sleep 0.1; done
+  for ((n = 0; n < 300; n++)); do grep -q connected "$tmp/client" && break; nap 0.1; done
   for n in 1 2; do
     # shellcheck disable=SC2046
     limit 60 $(side "$4") "$ECHO" client "$addr" $port $bytes >"$tmp/client.$n" 2>&1 || rc=$?

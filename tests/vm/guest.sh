@@ -59,10 +59,12 @@ address6() {
 # siw0 has no counter of its own: how many times it took data from its TCP connections (a probe that
 # scripts/vm-init sets).
 packets() {
+  local name n=
   case $1 in
-    siw*) awk '$1 == "siw_received" { print $2 }' /sys/kernel/tracing/kprobe_profile ;;
-    *) rdma statistic show link "$1/1" | sed -n 's/.* sent_pkts \([0-9]*\).*/\1/p' ;;
+    siw*) while read -r name n _ && [ "$name" != siw_received ]; do :; done </sys/kernel/tracing/kprobe_profile ;;
+    *) read -r n <"/sys/class/infiniband/$1/ports/1/hw_counters/sent_pkts" ;;
   esac
+  echo "$n"
 }
 
 # qps, mrs, cm_ids [DEVICE] : how many user space queue pairs, memory regions, connection
@@ -71,7 +73,13 @@ qps() { rdma_count qp "${1:-}"; }
 mrs() { rdma_count mr "${1:-}"; }
 cm_ids() { rdma_count cm_id "${1:-}"; }
 # The kernel's own objects have no process.
-rdma_count() { rdma resource show "$1" | grep ' pid ' | grep -Ec "^(link|dev) ${2:-}"; }
+rdma_count() {
+  local line n=0
+  while read -r line; do
+    if [[ $line = *' pid '* && $line =~ ^(link|dev)\ ${2:-} ]]; then n=$((n + 1)); fi
+  done < <(rdma resource show "$1")
+  echo $n
+}
 
 # none_left [SECONDS] : waits until no queue pair and no memory region lives; false, and what there
 # is, if not.
@@ -79,7 +87,7 @@ none_left() {
   local end=$((SECONDS + ${1:-5}))
   while [ $SECONDS -le $end ]; do
     [ "$(qps)$(mrs)" = 00 ] && return 0
-    sleep 0.1
+    nap 0.1
   done
   rdma resource show qp
   rdma resource show mr
@@ -106,7 +114,7 @@ hear() {
   local end=$((SECONDS + ${2:-60} * SLOW))
   while [ $SECONDS -le $end ]; do
     [ -e "$VM_SIGNALS/$1" ] && { cat "$VM_SIGNALS/$1"; return 0; }
-    sleep 0.1
+    nap 0.1
   done
   echo "no $1 from the other host" >&2
   return 1

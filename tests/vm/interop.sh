@@ -18,6 +18,7 @@ OURS=$TARGET/release/librsocket.so
 helper IOMAPS iomaps
 helper ENDS ends
 tmpdir tmp
+mkdir "$tmp/stats"
 port=7500
 # What ours does with itself is what most of the other suites show.
 PAIRS=("upstream ours" "ours upstream")
@@ -27,7 +28,7 @@ declare -A cells
 rows=()
 
 # How each side is run.
-side() { if [ "$1" = ours ]; then echo "env LD_PRELOAD=$OURS RSOCKET_STATS=$tmp/stats.%p"; else echo env; fi; }
+side() { if [ "$1" = ours ]; then echo "env LD_PRELOAD=$OURS RSOCKET_STATS=$tmp/stats/%p"; else echo env; fi; }
 
 # PROGRAM_args server|client ARG... : makes ARGS, for $addr and $port. Both sides need the same
 # arguments.
@@ -74,7 +75,7 @@ cell() {
   [[ $name = *ipv6* ]] && addr=$(address6 "$dev")
   cells[$is]=FAIL
   before=$(packets "$dev")
-  rm -f "$tmp"/stats.* "$tmp/copy"
+  rm -f "$tmp"/stats/* "$tmp/copy"
   "${program}_args" server "$@"
   # shellcheck disable=SC2046
   start server timeout -k 5 90 $(side "$s") "$run" "${ARGS[@]}" >"$tmp/server" 2>&1
@@ -96,30 +97,28 @@ cell() {
     why=$(grep -hi 'error\|failed\|mismatch' "$tmp/client" "$tmp/server" | head -n 3)
   elif [ "$program" = udpong ]; then
     grep -q '^custom .*[0-9]s ' "$tmp/client" || why="no result: $(tail -3 "$tmp/client")"
-    [ -n "$why" ] || datagrams_carried "$dev" "$before" || why="not as it should be carried: $(cat "$tmp"/stats.* 2>&1)"
+    [ -n "$why" ] || datagrams_carried "$dev" "$before" || why="not as it should be carried: $(cat "$tmp"/stats/* 2>&1)"
   elif [ "$(packets "$dev")" -le "$before" ]; then why="no packet went through $dev"
-  elif [[ $s$c = *ours* ]] && ! carried "$program" "$c"; then why="our side counted no byte over RDMA: $(cat "$tmp"/stats.* 2>&1)"
+  elif [[ $s$c = *ours* ]] && ! carried "$program" "$c"; then why="our side counted no byte over RDMA: $(cat "$tmp"/stats/* 2>&1)"
   elif [ "$program" = rcopy ] && ! cmp -s "$tmp/file" "$tmp/copy"; then why="the copy differs"; fi
   if [ -n "$why" ]; then fail "$what" "$why"; return; fi
   cells[$is]=ok
   [ "$program$dev" = udpongsiw0 ] && cells[$is]="ok, by UDP"
   ok "$what ($(($(packets "$dev") - before)) packets)"
 }
-collect() { mkdir -p "$tmp/all" && rm -f "$tmp/all"/* && cp "$tmp"/stats.* "$tmp/all/"; }
 # datagrams_carried DEVICE PACKETS : by the device where it has datagrams, else by UDP.
 datagrams_carried() {
   local rdma udp
-  collect || return 1
-  rdma=$(stat_sum messages.sent.rdma "$tmp/all") udp=$(stat_sum datagrams.sent.udp "$tmp/all")
+  read -r rdma udp < <(stat_sums "$tmp/stats" messages.sent.rdma datagrams.sent.udp)
   if [ "$1" = siw0 ]; then [ "$rdma" = 0 ] && [ "$udp" -gt 0 ]; return; fi
   [ "$rdma" -ge 20 ] && [ $(($(packets "$1") - $2)) -ge "$rdma" ]
 }
 # carried PROGRAM ASKS : what our side says. A server that is killed says nothing.
 carried() {
   [ "$1" = rcopy ] && [ "$2" != ours ] && return 0
-  collect || return 1
-  [ "$(stat_sum bytes.sent.rdma "$tmp/all")" -gt 0 ] && [ "$(stat_sum bytes.received.rdma "$tmp/all")" -gt 0 ] &&
-    [ "$(stat_sum bytes.sent.tcp "$tmp/all")" = 0 ]
+  local sent received tcp
+  read -r sent received tcp < <(stat_sums "$tmp/stats" bytes.sent.rdma bytes.received.rdma bytes.sent.tcp)
+  [ "$sent" -gt 0 ] && [ "$received" -gt 0 ] && [ "$tcp" = 0 ]
 }
 
 table() {
@@ -188,8 +187,7 @@ table
 # A call that sleeps hears of the device by itself: no other thread rings it.
 for dev in "${DEVICES[@]}"; do
   RSOCKET_POLLING_TIME=0 cell "$dev" ours ours "rstream -T b, asleep" rstream -S 64 -C 1 -I 200 -T b
-  collect
-  rung=$(stat_sum wakeups.rung "$tmp/all") sleeps=$(stat_sum sleeps "$tmp/all")
+  read -r rung sleeps < <(stat_sums "$tmp/stats" wakeups.rung sleeps)
   check "$dev: no thread rings one that sleeps ($rung rings in $sleeps sleeps)" "see above" \
     [ "$sleeps" -ge 100 -a $((rung * 5)) -lt "$sleeps" ]
 done
@@ -197,18 +195,16 @@ done
 [ "$(nproc)" = 1 ] || fail "one CPU" "this machine has $(nproc)"
 for dev in "${DEVICES[@]}"; do
   cell "$dev" ours ours "rstream -T n, polling" rstream -S 64 -C 1 -I 200 -T n
-  collect
-  check "$dev: one that polls gives the CPU away ($(stat_sum cpu.yields "$tmp/all") times)" "see above" \
-    [ "$(stat_sum cpu.yields "$tmp/all")" -ge 100 ]
+  yields=$(stat_sum cpu.yields "$tmp/stats")
+  check "$dev: one that polls gives the CPU away ($yields times)" "see above" [ "$yields" -ge 100 ]
 done
 # And one that blocks does so before it sleeps. (How often it pays depends on the scheduler, which
 # shares the CPU out among sessions before it does among threads: 1 to 390 of 400 were seen. Where
 # it took long, the next waits sleep at once. A thread that spins and never gives way has none.)
 for dev in "${DEVICES[@]}"; do
   cell "$dev" ours ours "rstream -T b, giving way" rstream -S 64 -C 1 -I 200 -T b
-  collect
   # There are 400 waits: many more would be one that goes round and round, as connecting once did.
-  paid=$(stat_sum spins.paid "$tmp/all") yields=$(stat_sum cpu.yields "$tmp/all")
+  read -r paid yields < <(stat_sums "$tmp/stats" spins.paid cpu.yields)
   check "$dev: one that blocks gives the CPU away ($yields times, $paid waits without a sleep)" "see above" \
     [ "$yields" -gt 0 -a "$paid" -le 2000 ]
 done

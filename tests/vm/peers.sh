@@ -68,7 +68,7 @@ let_go() {
   local end=$((SECONDS + 25))
   while [ $SECONDS -le $end ]; do
     [ "$(qps)" = 0 ] && return
-    sleep 0.2
+    nap 0.2
   done
   return 1
 }

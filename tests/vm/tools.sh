@@ -20,7 +20,7 @@ for dev in "${DEVICES[@]}"; do
     said=$("$RSSTAT" -s attached)
     [ "$(grep -c attached <<<"$said")" = 2 ] && break
     alive "$client" || break
-    sleep 0.1
+    nap 0.1
   done
   check "$dev: both ends are shown" "$said" test "$(grep -c attached <<<"$said")" = 2
   check "$dev: the client's peer" "$said" grep -Eq "curl +$addr:[0-9]+ +$addr:$port +attached +rdma" <<<"$said"

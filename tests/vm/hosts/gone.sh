@@ -48,7 +48,7 @@ done
 for who in beside_receive beside_send plain_receive plain_send; do
   for ((i = 0; i < 300; i++)); do
     grep -q . "$tmp/$who" && break
-    sleep 0.1
+    nap 0.1
   done
   check "$here $who carries bytes over RDMA" "$(cat "$tmp/$who")" [ "$(head -1 "$tmp/$who")" = warm ]
 done
@@ -56,7 +56,7 @@ sleep 3
 died=$SECONDS
 tell blocked
 for who in beside_receive beside_send plain_receive plain_send; do
-  while alive "${!who}" && [ $SECONDS -lt $((died + 90)) ]; do sleep 0.2; done
+  while alive "${!who}" && [ $SECONDS -lt $((died + 90)) ]; do nap 0.2; done
   check "$here $who learns of the loss of power after $((SECONDS - died)) s: $(tail -1 "$tmp/$who")" "$(cat "$tmp/$who")" \
     grep -Eq '^(ECONNRESET|ETIMEDOUT) ' "$tmp/$who"
 done

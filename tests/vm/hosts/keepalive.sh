@@ -45,7 +45,7 @@ begin() {
 }
 for dev in "${DEVICES[@]}"; do begin "$dev" accepted; done
 for dev in "${DEVICES[@]}"; do
-  for ((i = 0; i < 300; i++)); do grep -q listens "$tmp/accepted.$dev" && break; sleep 0.1; done
+  for ((i = 0; i < 300; i++)); do grep -q listens "$tmp/accepted.$dev" && break; nap 0.1; done
 done
 tell listens
 for dev in "${DEVICES[@]}"; do
@@ -53,7 +53,7 @@ for dev in "${DEVICES[@]}"; do
 done
 for dev in "${DEVICES[@]}"; do
   for way in "${ways[@]}"; do
-    for ((i = 0; i < 600; i++)); do grep -q warm "$tmp/$way.$dev" && break; sleep 0.1; done
+    for ((i = 0; i < 600; i++)); do grep -q warm "$tmp/$way.$dev" && break; nap 0.1; done
     check "$here $dev $way: connected" "$(cat "$tmp/$way.$dev")" grep -q warm "$tmp/$way.$dev"
   done
 done

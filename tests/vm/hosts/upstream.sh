@@ -58,7 +58,7 @@ before=$(packets rxe0)
 start client rstream -s "$(address rxe0 2)" "${args[@]}" >"$tmp/rstream" 2>&1
 for ((i = 0; i < 50; i++)); do
   [ "$(packets rxe0)" -gt $((before + 100)) ] && break
-  sleep 0.2
+  nap 0.2
 done
 check "$here streams" "$(tail -3 "$tmp/rstream")" [ "$i" -lt 50 ]
 tell streaming
