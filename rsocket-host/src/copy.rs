@@ -139,10 +139,11 @@ pub unsafe fn out_of_shared(dst: *mut u8, src: *const u8, len: usize, hint: Copy
     }
 }
 
-/// Copies `len` bytes that are in this CPU's cache or are wanted there, by loads and stores of 16
-/// bytes. The C library moves long stretches by the processor's string moves. On many processors
-/// that is as fast. On some it is a tenth as fast where the addresses are a few bytes apart modulo
-/// a page. An emulated processor takes a step for each byte.
+/// Copies `len` bytes that are in this CPU's cache or are wanted there, by loads and stores. They
+/// are of 16 bytes, or in long stretches of as many as a register of this processor has. The C
+/// library moves long stretches by the processor's string moves. On many processors that is as
+/// fast. On some it is a tenth as fast where the addresses are a few bytes apart modulo a page. An
+/// emulated processor takes a step for each byte.
 ///
 /// # Safety
 /// As for [`into_shared`].
@@ -150,7 +151,9 @@ pub unsafe fn out_of_shared(dst: *mut u8, src: *const u8, len: usize, hint: Copy
 pub unsafe fn near(dst: *mut u8, src: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: passes on the caller's promises.
-    let done = unsafe { x86::lines(dst, src, len) };
+    let done = unsafe {
+        if len < STREAM_FROM { x86::lines(dst, src, len) } else { x86::wide_lines(dst, src, len) }
+    };
     #[cfg(not(target_arch = "x86_64"))]
     let done = 0;
     if done < len {
@@ -208,7 +211,8 @@ use x86::streaming;
 mod x86 {
     use core::arch::x86_64::{
         __m128i, __m256i, __m512i, _mm_loadu_si128, _mm_sfence, _mm_storeu_si128,
-        _mm256_loadu_si256, _mm256_stream_si256, _mm512_loadu_si512, _mm512_stream_si512,
+        _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256, _mm512_loadu_si512,
+        _mm512_storeu_si512, _mm512_stream_si512,
     };
     use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -262,6 +266,56 @@ mod x86 {
             at += 64;
         }
         whole
+    }
+
+    /// The same with the widest registers that there are. Between two processors that is up to half
+    /// as fast again: fewer instructions stand between two lines that are waited for.
+    ///
+    /// # Safety
+    /// As for `into_shared`.
+    pub(super) unsafe fn wide_lines(dst: *mut u8, src: *const u8, len: usize) -> usize {
+        let whole = len / 64 * 64;
+        // SAFETY: `whole` is no more than the caller vouched for. The level was detected.
+        unsafe {
+            match level() {
+                AVX512 => wide_avx512(dst, src, whole),
+                AVX2 => wide_avx2(dst, src, whole),
+                _ => return lines(dst, src, len),
+            }
+        }
+        whole
+    }
+
+    /// # Safety
+    /// AVX-512 exists; `len` is a multiple of 64; both are valid for it.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn wide_avx512(dst: *mut u8, src: *const u8, len: usize) {
+        let mut at = 0;
+        while at < len {
+            // SAFETY: at + 64 <= len, since both are multiples of 64; no alignment is asked for.
+            unsafe {
+                let line = _mm512_loadu_si512(src.add(at).cast::<__m512i>());
+                _mm512_storeu_si512(dst.add(at).cast::<__m512i>(), line);
+            }
+            at += 64;
+        }
+    }
+
+    /// # Safety
+    /// As `wide_avx512`, with AVX2.
+    #[target_feature(enable = "avx2")]
+    unsafe fn wide_avx2(dst: *mut u8, src: *const u8, len: usize) {
+        let mut at = 0;
+        while at < len {
+            // SAFETY: at + 64 <= len, since both are multiples of 64; no alignment is asked for.
+            unsafe {
+                let (from, to) = (src.add(at).cast::<__m256i>(), dst.add(at).cast::<__m256i>());
+                let line = [_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1))];
+                _mm256_storeu_si256(to, line[0]);
+                _mm256_storeu_si256(to.add(1), line[1]);
+            }
+            at += 64;
+        }
     }
 
     /// Makes an ordinary copy up to the first line boundary of `dst`, streaming stores of whole
@@ -344,6 +398,10 @@ mod x86 {
                         lines_avx2(dst.as_mut_ptr().add(start), src.as_ptr().add(skew), 4096)
                     };
                     assert_eq!(dst[start..start + 4096], src[skew..skew + 4096]);
+                    dst.fill(0);
+                    // SAFETY: as above; here no start is asked for.
+                    unsafe { wide_avx2(dst.as_mut_ptr().add(skew), src.as_ptr(), 4096) };
+                    assert_eq!(dst[skew..skew + 4096], src[..4096]);
                 }
                 dst.fill(0);
                 if std::arch::is_x86_feature_detected!("avx512f") {
@@ -352,6 +410,10 @@ mod x86 {
                         lines_avx512(dst.as_mut_ptr().add(start), src.as_ptr().add(skew), 4096)
                     };
                     assert_eq!(dst[start..start + 4096], src[skew..skew + 4096]);
+                    dst.fill(0);
+                    // SAFETY: as above; here no start is asked for.
+                    unsafe { wide_avx512(dst.as_mut_ptr().add(skew), src.as_ptr(), 4096) };
+                    assert_eq!(dst[skew..skew + 4096], src[..4096]);
                 }
             }
         }
