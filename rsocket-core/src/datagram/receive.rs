@@ -1,7 +1,6 @@
 //! Receiving datagrams.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
 use super::endpoint::{Front, State};
@@ -15,7 +14,7 @@ use crate::device::shm::waker;
 use crate::failure::Failure;
 use crate::host::kernel;
 use crate::stats::{self, Counter, Transport};
-use crate::sync::spin::{Adaptive, CHEAP_LOOKS};
+use crate::sync::spin::CHEAP_LOOKS;
 use crate::sys::vectors::Cursor;
 use crate::waiting::call_deadline::CallDeadline;
 use crate::waiting::{sleep, spinning};
@@ -108,12 +107,8 @@ fn spun(id: SlotId, s: &Slot, fd: RawFd) -> bool {
         return false;
     }
     let cap = u32::try_from(policy::polling_ns()).unwrap_or(u32::MAX);
-    // Relaxed: what one thread learnt is a hint to the others.
-    let mut adaptive = Adaptive::from_raw(s.receive_spin.load(Ordering::Relaxed));
-    let spun = adaptive.spin(cap, CHEAP_LOOKS, || 0, || with(id, fd, State::stirs).unwrap_or(true));
-    s.receive_spin.store(adaptive.to_raw(), Ordering::Relaxed);
-    spinning::count_spin(None, spun);
-    spun.found()
+    let probe = || with(id, fd, State::stirs).unwrap_or(true);
+    spinning::spin_alone(&s.receive_spin, cap, CHEAP_LOOKS, probe)
 }
 
 /// Sleeps until something may have come.

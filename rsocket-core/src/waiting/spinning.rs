@@ -1,7 +1,7 @@
 //! Spinning before a sleep, as long as experience says that it pays.
 //!
 //! Must not know what is waited for. Entry points: [`spin_on`] on one connection, [`spin_for`] on
-//! several, [`spin_before_paired`] on one that attaches.
+//! several, [`spin_before_paired`] on one that attaches, [`spin_alone`] on a datagram socket.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -87,23 +87,33 @@ pub(crate) fn spin(
 }
 
 /// Spins for the other end's next step of a pairing, by what the process has learnt of such steps.
-/// Each look asks the kernel. Where the other end runs is not known yet. Without a cap there is no
-/// look: the sleep that follows makes the same one.
+/// Each look asks the kernel.
 pub(crate) fn spin_before_paired(cap: u32, probe: impl FnMut() -> bool) -> bool {
     static LEARNT: AtomicU32 = AtomicU32::new(0);
+    spin_alone(&LEARNT, cap, spin::DEAR_LOOKS, probe)
+}
+
+/// Spins where nothing is known of where the other end runs. Without a cap there is no look: the
+/// sleep that follows makes the same one.
+pub(crate) fn spin_alone(
+    learnt: &AtomicU32,
+    cap: u32,
+    looks: u32,
+    probe: impl FnMut() -> bool,
+) -> bool {
     if cap == 0 {
         return false;
     }
     // Relaxed: as in spin.
-    let mut adaptive = Adaptive::from_raw(LEARNT.load(Ordering::Relaxed));
-    let spun = adaptive.spin(cap, spin::DEAR_LOOKS, || 0, probe);
-    LEARNT.store(adaptive.to_raw(), Ordering::Relaxed);
+    let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
+    let spun = adaptive.spin(cap, looks, || 0, probe);
+    learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     count_spin(None, spun);
     spun.found()
 }
 
 /// Counts how a spin ended.
-pub(crate) fn count_spin(s: Option<&Slot>, spun: Spun) {
+fn count_spin(s: Option<&Slot>, spun: Spun) {
     let paid = spun == Spun::Ready;
     stats::add(
         match spun {
@@ -142,14 +152,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_polling_time_is_no_look_for_a_step_of_a_pairing() {
+    fn no_polling_time_is_no_look() {
         let mut looks = 0;
         let mut look = || {
             looks += 1;
             true
         };
+        let learnt = AtomicU32::new(0);
         assert!(!spin_before_paired(0, &mut look));
+        assert!(!spin_alone(&learnt, 0, spin::CHEAP_LOOKS, &mut look));
         assert!(spin_before_paired(50_000, &mut look));
-        assert_eq!(looks, 1);
+        assert!(spin_alone(&learnt, 50_000, spin::CHEAP_LOOKS, &mut look));
+        assert_eq!(looks, 2);
     }
 }
