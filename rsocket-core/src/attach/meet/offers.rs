@@ -313,5 +313,6 @@ mod tests {
         withdraw(offer.fd);
         offer.close();
         assert!(!file.exists() && !is_one(offer.fd));
+        std::fs::remove_dir(path).unwrap();
     }
 }
