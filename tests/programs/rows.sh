@@ -7,9 +7,9 @@
 # servers; else they are asked to end by SIGTERM. Each is false, and has said why on standard error,
 # if something was not as it should be. $DIR is a directory of the row's own on each host, $DATA one
 # with the same files everywhere. "${P[@]}" is the prefix of a program that has the library, $MODE
-# what it was told, $STATS where it reports. Sizes are $BIG, $MIDDLE, $TLS, $SECS, $MPS, $REQUESTS,
-# $CROWD, $ECHO and $ROUNDS. $SHARED, $SCP and $UPGRADES are for the rows of rows_family.sh, which
-# this sources.
+# what it was told, $STATS where it reports. Sizes are $BIG, $LONG, $MIDDLE, $TLS, $SECS, $MPS,
+# $REQUESTS, $CROWD, $ECHO and $ROUNDS. $SHARED, $SCP and $UPGRADES are for the rows of
+# rows_family.sh, which this sources.
 : "${HERE:=$ROOT/tests/programs}"
 . "$HERE/rows_family.sh"
 
@@ -55,10 +55,12 @@ make_data() {
   local name size
   mkdir -p "$DATA"
   [[ " $* " == *" http-big "* ]] || BIG=1048576
+  [[ " $* " == *" nginx-close "* || " $* " == *" nginx-sendfile "* ]] || LONG=1048576
   while read -r name size; do
     openssl enc -aes-128-ctr -nosalt -K 00112233445566778899aabbccddeeff -iv 0 -in /dev/zero 2>/dev/null |
       head -c "$size" >"$DATA/$name"
   done <<<"big $BIG
+long $LONG
 middle $MIDDLE
 body 1048576
 small 1024"
@@ -245,12 +247,14 @@ nginx-keepalive_serve() { nginx_serve off; }
 nginx-keepalive_ask() { bodies body 20; }
 nginx-keepalive_end() { nginx_end; }
 nginx-close_serve() { nginx_serve off; }
+# What pushes one way begins to leave TCP after some MiB, and looks for its other end at positions
+# that double. On a busy machine a body of 16 MiB is over first.
 nginx-close_ask() {
-  local i
-  for i in 1 2 3 4 5 6; do
-    limit 60 "${P[@]}" curl -sS -H 'Connection: close' "http://$ADDR:$PORT/middle" >"$DIR/got" 2>"$DIR/err" ||
+  local body
+  for body in middle middle long long; do
+    limit 60 "${P[@]}" curl -sS -H 'Connection: close' "http://$ADDR:$PORT/$body" >"$DIR/got" 2>"$DIR/err" ||
       because "curl: $(tail -n 2 "$DIR/err")" || return
-    alike "$DATA/middle" "$DIR/got" || return
+    alike "$DATA/$body" "$DIR/got" || return
   done
 }
 nginx-close_end() { nginx_end; }

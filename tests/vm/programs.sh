@@ -42,7 +42,7 @@ rows() {
   [ "$1" = rxe0 ] || rows='^(http-big|redis-c1|iperf3)$' big=$((32 << 20))
   [ "$QUICK" = 1 ] && rows='^(http-big|redis-P16|iperf3-R)$' big=$((8 << 20)) seconds=1
   before=$(packets "$1")
-  BIG=$big MIDDLE=1048576 SECS=$seconds REQUESTS=500 CROWD=10 limit 700 "$ROOT/tests/programs/table" -m rdma -a "$(address "$1")" "$rows" 2>&1 |
+  BIG=$big LONG=1048576 MIDDLE=1048576 SECS=$seconds REQUESTS=500 CROWD=10 limit 700 "$ROOT/tests/programs/table" -m rdma -a "$(address "$1")" "$rows" 2>&1 |
     tee "$tmp/table" | sed -un "s/^\(ok\|FAIL\) table rdma /\1 $SUITE $1: /p"
   ! grep -q '^FAIL ' "$tmp/table" || BAD=1
   grep -q '^ok ' "$tmp/table" || fail "$1" "no row passed: $(tail -n 3 "$tmp/table")"
