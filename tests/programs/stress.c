@@ -366,7 +366,9 @@ static void worker(uint64_t seed) {
   signal(SIGPIPE, SIG_IGN);
   sigaction(SIGALRM, &(struct sigaction){.sa_handler = nothing, .sa_flags = roll(2) ? SA_RESTART : 0}, NULL);
   ticking = !roll(3);
-  if (ticking) setitimer(ITIMER_REAL, &(struct itimerval){{0, 500}, {0, 500}}, NULL);
+  // (A timer outlives exec: what the program before this one had set would still tick.)
+  long every = ticking ? 500 : 0;
+  setitimer(ITIMER_REAL, &(struct itimerval){{0, every}, {0, every}}, NULL);
   for (int i = 1; i < THREADS; i++) {
     pthread_t t;
     pthread_create(&t, NULL, work, (void *)(uintptr_t)mix(seed + i));
