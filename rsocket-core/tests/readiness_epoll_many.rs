@@ -165,7 +165,7 @@ fn bits_reach_another_set() {
                     std::thread::sleep(Duration::from_micros(300));
                     y.deliver(1);
                 });
-                assert_eq!(b.wait(4, Some(Duration::from_secs(2))), [(IN, 2)]);
+                assert_eq!(b.wait(4, Some(LONG)), [(IN, 2)]);
             });
             y.consume(1);
         }
@@ -175,7 +175,7 @@ fn bits_reach_another_set() {
     assert_eq!((a.now(), b.now()), (vec![], vec![]));
     assert_eq!((a.wait(4, Some(MS)), b.wait(4, Some(MS))), (vec![], vec![]));
     x.deliver(1);
-    assert_eq!((a.soon(), b.soon()), (vec![(IN, 1)], vec![(IN, 3)]));
+    assert_eq!((a.told(), b.told()), (vec![(IN, 1)], vec![(IN, 3)]));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn nests() {
                 std::thread::sleep(MS);
                 c.deliver(1);
             });
-            assert_eq!(outer.wait(4, Some(Duration::from_secs(2))), [(IN, 2)]);
+            assert_eq!(outer.wait(4, Some(LONG)), [(IN, 2)]);
         });
         assert_eq!(inner.now(), [(IN, 1)]);
         assert_eq!(outer.now(), [(IN, 2)], "level: still there");
@@ -223,7 +223,7 @@ fn close_and_reuse() {
         c.deliver(1);
         assert_eq!(second.now(), [(IN, 1)]);
         drop(e);
-        assert_eq!(second.soon(), [(IN, 1)]);
+        assert_eq!(second.told(), [(IN, 1)]);
     }
 }
 

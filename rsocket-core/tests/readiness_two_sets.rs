@@ -18,11 +18,11 @@ fn each_hears_however_the_peer_is_held_up() {
         c.deliver_in_two_steps(5, first);
         let (earlier, later) = if first == 0 { (&a, &b) } else { (&b, &a) };
         let (one, other) = if first == 0 { (1, 2) } else { (2, 1) };
-        assert_eq!(earlier.soon(), [(IN, one)]);
+        assert_eq!(earlier.told(), [(IN, one)]);
         // Where the other set was not looked at in between, the peer goes on now.
         if let Some(act) = MEANWHILE.lock().unwrap().take() {
             act();
         }
-        assert_eq!(later.soon(), [(IN, other)], "first {first}");
+        assert_eq!(later.told(), [(IN, other)], "first {first}");
     }
 }

@@ -106,7 +106,7 @@ bodies() {
 }
 # load NAME WHAT OPTION...
 load() {
-  limit 60 "${P[@]}" wrk -t 2 -c 20 -d ${secs}s "${@:3}" "http://127.0.0.1:$port/$2" >"$dir/wrk" 2>&1
+  limit 60 "${P[@]}" wrk --timeout 60s -t 2 -c 20 -d ${secs}s "${@:3}" "http://127.0.0.1:$port/$2" >"$dir/wrk" 2>&1
   check "$1 ($(awk '/Requests.sec/ { print $2 "/s" }' "$dir/wrk"))" "$(tail -4 "$dir/wrk")" \
     test -z "$(grep -E 'Socket errors|Non-2xx| 0 requests in|unable' "$dir/wrk")"
 }

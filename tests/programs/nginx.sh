@@ -12,7 +12,7 @@ load() {
   local name=$1 what=$2
   shift 2
   rm -f "$dir/wrk.log"
-  if limit 60 env RSOCKET_LOG=warn "RSOCKET_LOG_FILE=$dir/wrk.log" "${P[@]}" wrk -t 2 -c 20 -d ${secs}s "$@" \
+  if limit 60 env RSOCKET_LOG=warn "RSOCKET_LOG_FILE=$dir/wrk.log" "${P[@]}" wrk --timeout 60s -t 2 -c 20 -d ${secs}s "$@" \
     "http://127.0.0.1:$port/$what" >"$dir/wrk" 2>&1 &&
     ! grep -Eq 'Socket errors|Non-2xx' "$dir/wrk" && ! grep -q ' 0 requests in' "$dir/wrk"; then
     ok "$name ($(awk '/Requests.sec/ { print $2 "/s" } /Transfer.sec/ { print $2 "/s" }' "$dir/wrk" | paste -sd' '))"

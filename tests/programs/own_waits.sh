@@ -43,7 +43,7 @@ bun() {
     check "bun: every byte to curl" "$said others" same "$said" 0
     said=$(limit 20 "${P[@]}" curl -s "http://127.0.0.1:$port/"{1,2} | wc -c)
     check "bun: all bytes to curl" "$said" same "$said" 600000
-    said=$(limit 20 "${P[@]}" wrk -t1 -c4 -d1s "http://127.0.0.1:$port/" 2>&1)
+    said=$(limit 20 "${P[@]}" wrk --timeout 60s -t 1 -c4 -d1s "http://127.0.0.1:$port/" 2>&1)
     check "bun: answers wrk" "$said" answers "$said"
     limit 20 "${P[@]}" curl -s -o "$dir/bye" "http://127.0.0.1:$port/stop"
     check "bun: ends when it is asked to" "it does not" gone "$server" 10

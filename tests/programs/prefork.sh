@@ -85,11 +85,11 @@ CONF
   new=$(cat "$dir/new" 2>/dev/null)
   if [ -n "$new" ]; then
     if [ "$MODE" != shm ]; then
-      limit 60 wrk -t 2 -c 20 -d 1s "http://127.0.0.1:$port/60000" >"$dir/wrk" 2>&1
+      limit 60 wrk --timeout 60s -t 2 -c 20 -d 1s "http://127.0.0.1:$port/60000" >"$dir/wrk" 2>&1
       check "nginx: the new binary under wrk without the library" "$(tail -3 "$dir/wrk")" \
         test -z "$(grep -E 'Socket errors|Non-2xx| 0 requests in' "$dir/wrk")"
     fi
-    limit 60 "${P[@]}" wrk -t 2 -c 20 -d 1s "http://127.0.0.1:$port/60000" >"$dir/wrk" 2>&1
+    limit 60 "${P[@]}" wrk --timeout 60s -t 2 -c 20 -d 1s "http://127.0.0.1:$port/60000" >"$dir/wrk" 2>&1
     check "nginx: the new binary under wrk" "$(tail -3 "$dir/wrk")" test -z "$(grep -E 'Socket errors|Non-2xx| 0 requests in' "$dir/wrk")"
     kill -QUIT "$new" 2>/dev/null
     gone "$new" 30 || fail "nginx: the end" "the new binary did not end"
@@ -115,7 +115,7 @@ gunicorn_test() {
     limit 120 "${P[@]}" "$PYTHON" "$HERE/http_client.py" "$port" 4 $rounds 700 60000 900000 >"$dir/out" 2>&1
     check "gunicorn $kind: every byte" "$(tail -2 "$dir/out") $(tail -3 "$dir/log")" same $? 0
     for n in 700 900000; do
-      limit 60 "${P[@]}" wrk -t 2 -c 16 -d ${secs}s "http://127.0.0.1:$port/$n" >"$dir/wrk" 2>&1
+      limit 60 "${P[@]}" wrk --timeout 60s -t 2 -c 16 -d ${secs}s "http://127.0.0.1:$port/$n" >"$dir/wrk" 2>&1
       check "gunicorn $kind: wrk, $n bytes ($(awk '/Requests.sec/ { print $2 "/s" }' "$dir/wrk"))" "$(tail -4 "$dir/wrk") $(tail -3 "$dir/log")" \
         test -z "$(grep -E 'Socket errors|Non-2xx| 0 requests in' "$dir/wrk")"
     done

@@ -55,7 +55,6 @@ make_data() {
   local name size
   mkdir -p "$DATA"
   [[ " $* " == *" http-big "* ]] || BIG=1048576
-  [[ " $* " == *" nginx-close "* || " $* " == *" nginx-sendfile "* ]] || LONG=1048576
   while read -r name size; do
     openssl enc -aes-128-ctr -nosalt -K 00112233445566778899aabbccddeeff -iv 0 -in /dev/zero 2>/dev/null |
       head -c "$size" >"$DATA/$name"
@@ -325,36 +324,36 @@ nc_here() {
 nc_got() { alike "$DATA/$1" "$DIR/got.${2:-0}"; }
 # They end, or may end, when one direction has: each direction by itself. -d is "no input".
 nc-openbsd_serve() {
-  nc_here "$DATA/middle" "${P[@]}" nc.openbsd -N -l "$ADDR" "$PORT"
+  nc_here "$DATA/long" "${P[@]}" nc.openbsd -N -l "$ADDR" "$PORT"
   nc_here /dev/null "${P[@]}" nc.openbsd -d -l "$ADDR" $((PORT + 1))
 }
 nc-openbsd_ask() {
   quiet_to limit 120 "${P[@]}" nc.openbsd -d "$ADDR" "$PORT" </dev/null && nc_asked || return
-  quiet_to limit 120 "${P[@]}" nc.openbsd -N "$ADDR" $((PORT + 1)) <"$DATA/middle"
+  quiet_to limit 120 "${P[@]}" nc.openbsd -N "$ADDR" $((PORT + 1)) <"$DATA/long"
 }
-nc-openbsd_end() { stop_servers && nc_got middle 1; }
+nc-openbsd_end() { stop_servers && nc_got long 1; }
 ncat_serve() {
-  nc_here "$DATA/middle" "${P[@]}" ncat --send-only -l "$ADDR" "$PORT"
+  nc_here "$DATA/long" "${P[@]}" ncat --send-only -l "$ADDR" "$PORT"
   # At the end of its input it would half-close at once; what has done so before it could leave TCP
   # stays there.
   nc_here "$DIR/never" "${P[@]}" ncat --recv-only -l "$ADDR" $((PORT + 1))
 }
 ncat_ask() {
   quiet_to limit 120 "${P[@]}" ncat --recv-only "$ADDR" "$PORT" </dev/null && nc_asked || return
-  quiet_to limit 120 "${P[@]}" ncat --send-only "$ADDR" $((PORT + 1)) <"$DATA/middle"
+  quiet_to limit 120 "${P[@]}" ncat --send-only "$ADDR" $((PORT + 1)) <"$DATA/long"
 }
-ncat_end() { stop_servers && nc_got middle 1; }
+ncat_end() { stop_servers && nc_got long 1; }
 nc-traditional_serve() {
-  nc_here "$DATA/middle" "${P[@]}" nc.traditional -l -q 0 -s "$ADDR" -p "$PORT"
+  nc_here "$DATA/long" "${P[@]}" nc.traditional -l -q 0 -s "$ADDR" -p "$PORT"
   nc_here /dev/null "${P[@]}" nc.traditional -l -s "$ADDR" -p $((PORT + 1))
 }
 nc-traditional_ask() {
   quiet_to limit 120 "${P[@]}" nc.traditional "$ADDR" "$PORT" </dev/null && nc_asked || return
-  quiet_to limit 120 "${P[@]}" nc.traditional -q 0 "$ADDR" $((PORT + 1)) <"$DATA/middle"
+  quiet_to limit 120 "${P[@]}" nc.traditional -q 0 "$ADDR" $((PORT + 1)) <"$DATA/long"
 }
-nc-traditional_end() { stop_servers && nc_got middle 1; }
+nc-traditional_end() { stop_servers && nc_got long 1; }
 quiet_to() { "$@" >"$DIR/asked" 2>"$DIR/err" || because "$*: exit $? $(tail -n 2 "$DIR/err")"; }
-nc_asked() { alike "$DATA/middle" "$DIR/asked"; }
+nc_asked() { alike "$DATA/long" "$DIR/asked"; }
 
 # ---------------------------------------------------------------- Python, node, TLS
 
@@ -370,11 +369,11 @@ python_ask() { asked "$CLIENTS clients, all bytes as sent" "${P[@]}" "$PYTHON" "
 asyncio_serve() { python_serve asyncio_echo.py; }
 asyncio_ask() { export CLIENTS=20 MESSAGES=20; python_ask asyncio_echo.py; }
 selectors-epoll_serve() { python_serve selectors_echo.py EpollSelector; }
-selectors-epoll_ask() { CLIENTS=12 BYTES=$ECHO python_ask selectors_echo.py EpollSelector; }
+selectors-epoll_ask() { CLIENTS=12 BYTES=$((ECHO * 6)) python_ask selectors_echo.py EpollSelector; }
 selectors-poll_serve() { python_serve selectors_echo.py PollSelector; }
-selectors-poll_ask() { CLIENTS=12 BYTES=$ECHO python_ask selectors_echo.py PollSelector; }
+selectors-poll_ask() { CLIENTS=12 BYTES=$((ECHO * 6)) python_ask selectors_echo.py PollSelector; }
 selectors-select_serve() { python_serve selectors_echo.py SelectSelector; }
-selectors-select_ask() { CLIENTS=12 BYTES=$ECHO python_ask selectors_echo.py SelectSelector; }
+selectors-select_ask() { CLIENTS=12 BYTES=$((ECHO * 6)) python_ask selectors_echo.py SelectSelector; }
 socketserver-thread_serve() { python_serve socketserver_echo.py thread; }
 socketserver-thread_ask() { CLIENTS=10 python_ask socketserver_echo.py thread; }
 socketserver-fork_serve() { python_serve socketserver_echo.py fork; }
@@ -452,7 +451,8 @@ git_serve() {
 git_ask() {
   local at="git://$ADDR:$PORT/there.git" here="$DIR/here" i
   quiet git init -q -b main "$here" || return
-  cp "$DATA/body" "$here"
+  cp "$DATA/body" "$DATA/middle" "$here"
+  git -C "$here" config core.compression 0
   quiet git -C "$here" add . && quiet git -C "$here" -c user.name=a -c user.email=a@b commit -q -m all || return
   for i in $(seq 200); do printf 'create refs/tags/t%d HEAD\n' "$i"; done | git -C "$here" update-ref --stdin
   quiet limit 120 "${P[@]}" git -C "$here" push -q "$at" main || return
@@ -465,12 +465,12 @@ git_ask() {
 # The shell's own commands write by stdio, the programs that it starts by calls, all to one
 # connection.
 inetd-script_serve() {
-  printf 'read -r name\necho "begin $name"\ncat "%s"\necho middle\ncat "%s"\nprintf "end %%s\\n" "$name"\n' "$DATA/middle" "$DATA/body" >"$DIR/script"
+  printf 'read -r name\necho "begin $name"\ncat "%s"\necho middle\ncat "%s"\nprintf "end %%s\\n" "$name"\n' "$DATA/long" "$DATA/body" >"$DIR/script"
   serve "${P[@]}" socat "TCP-LISTEN:$PORT,bind=$ADDR,fork,reuseaddr" "EXEC:bash $DIR/script,nofork"
 }
 inetd-script_ask() {
   local i
-  { echo 'begin x'; cat "$DATA/middle"; echo middle; cat "$DATA/body"; echo 'end x'; } >"$DIR/want"
+  { echo 'begin x'; cat "$DATA/long"; echo middle; cat "$DATA/body"; echo 'end x'; } >"$DIR/want"
   for i in 1 2 3; do
     echo x | limit 60 "${P[@]}" nc.openbsd "$ADDR" "$PORT" >"$DIR/got" 2>"$DIR/err" || because "nc: exit $? $(tail -n 2 "$DIR/err")" || return
     alike "$DIR/want" "$DIR/got" || return

@@ -82,7 +82,7 @@ nginx_ask() {
   asked "$1: curl" curl -sS "${urls[@]}" || return
   cat "${files[@]}" >"$WORK/want"
   equal "$1: 192 MiB of files" "$WORK/want" "$WORK/out"
-  asked "$1: wrk" wrk -t 1 -c 10 -d "${SECS}s" "http://$HOST:$AT/small" || return
+  asked "$1: wrk" wrk --timeout 60s -t 1 -c 10 -d "${SECS}s" "http://$HOST:$AT/small" || return
   check "$1: wrk ($(rate_of_wrk) a second)" "$(tail -4 "$WORK/out")" \
     test -z "$(grep -E 'Socket errors|Non-2xx| 0 requests in' "$WORK/out")"
 }

@@ -201,7 +201,7 @@ static void gone_client(int fd) {
   signal(SIGPIPE, on_pipe);
   put(fd, "x", 1);
   hear('c');
-  CHECK(ready(fd, POLLIN, 2000) & POLLIN);
+  CHECK(ready(fd, POLLIN, 20000) & POLLIN);
   get_eof(fd);
   FAILS(rsend(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
   EQ(pipes_broken, 0);
@@ -252,7 +252,7 @@ static void to_deaf_at_once_client(int fd) {
 
 // A peer that closes with bytes unread resets, as TCP does.
 static void unread_server(int fd) {
-  CHECK(ready(fd, POLLIN, 2000) & POLLIN);
+  CHECK(ready(fd, POLLIN, 20000) & POLLIN);
   EQ(rclose(fd), 0);
   tell('c');
 }

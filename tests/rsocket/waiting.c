@@ -10,10 +10,15 @@ static void exact_client(int fd) {
   static const int times[] = {0, 1, 50, 300, 2000};
   touch(fd, 1);
   for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
-    double t = now(), cpu = cpu_used();
-    EQ(ready(fd, POLLIN, times[i]), 0);
-    took(t, times[i] / 1e3, times[i] / 1e3 + 0.1);
-    CHECK(cpu_used() - cpu < 0.02);
+    // It is exact, but the machine may be late: one of some.
+    for (int late = 0;; late++) {
+      double t = now(), cpu = cpu_used();
+      EQ(ready(fd, POLLIN, times[i]), 0);
+      took(t, times[i] / 1e3, times[i] / 1e3);
+      CHECK(cpu_used() - cpu < 0.02);
+      if (now() - t < times[i] / 1e3 + 0.1 * slow()) break;
+      CHECK(late < 10);
+    }
   }
 }
 
@@ -30,14 +35,14 @@ static void events_client(int fd) {
   char c;
   touch(fd, 1);
   EQ(ready(fd, POLLIN | POLLOUT, 0), POLLOUT);
-  tell('1');
   double t = now();
+  tell('1');
   EQ(ready(fd, POLLIN, -1), POLLIN);
   took(t, 0.1, 0.5);
   EQ(ready(fd, POLLIN | POLLOUT, 0), POLLIN | POLLOUT);
   get(fd, &c, 1);
-  tell('2');
   t = now();
+  tell('2');
   EQ(ready(fd, POLLIN | POLLRDHUP, -1), POLLIN | POLLRDHUP);
   took(t, 0.1, 0.5);
   get_eof(fd);
@@ -61,24 +66,24 @@ static void mixture_client(int fd) {
   touch(fd, 1);
   EQ(pipe(pipes), 0);
   struct pollfd p[4] = {{fd, POLLIN, 0}, {-1, POLLIN, 7}, {pipes[0], POLLIN, 0}, {pipes[1], POLLOUT, 0}};
-  EQ(rpoll(p, 4, 2000), 1);
+  EQ(rpoll(p, 4, 20000), 1);
   EQ(p[3].revents, POLLOUT);
   EQ(p[1].revents, 0);
   EQ(pthread_create(&thread, NULL, write_later, &pipes[1]), 0);
   double t = now();
-  EQ(rpoll(p, 3, 2000), 1);
+  EQ(rpoll(p, 3, 20000), 1);
   took(t, 0.1, 0.5);
   EQ(p[2].revents, POLLIN);
   EQ(pthread_join(thread, NULL), 0);
   tell('b');
   hear('b');
   // The byte was sent before we heard of it; over a slow device it is on its way still.
-  EQ(ready(fd, POLLIN, 2000), POLLIN);
-  EQ(rpoll(p, 4, 2000), 3);
+  EQ(ready(fd, POLLIN, 20000), POLLIN);
+  EQ(rpoll(p, 4, 20000), 3);
   EQ(p[0].revents, POLLIN);
   // A descriptor that is not open.
   EQ(close(pipes[0]), 0);
-  EQ(rpoll(p + 2, 1, 2000), 1);
+  EQ(rpoll(p + 2, 1, 20000), 1);
   EQ(p[2].revents, POLLNVAL);
   FAILS(rpoll(NULL, 1, 0), EFAULT);
   t = now();
@@ -122,10 +127,10 @@ static void room_client(int fd) {
     CHECK(n < 1u << 30);
   }
   tell('f');
-  EQ(ready(fd, POLLIN | POLLOUT, 2000), POLLIN);
+  EQ(ready(fd, POLLIN | POLLOUT, 20000), POLLIN);
   get(fd, &c, 1);
   tell('n');
-  EQ(ready(fd, POLLOUT, 2000), POLLOUT);
+  EQ(ready(fd, POLLOUT, 20000), POLLOUT);
   nonblock(fd, 0);
   get(fd, &theirs, sizeof theirs);
   EQ(theirs, n);
@@ -163,7 +168,7 @@ static void select_client(int fd) {
   FD_ZERO(&in); FD_SET(fd, &in);
   t.tv_sec = 5, t.tv_usec = 0;
   EQ(rselect(fd + 1, &in, NULL, NULL, &t), 1);
-  CHECK(FD_ISSET(fd, &in) && t.tv_sec == 4);
+  CHECK(FD_ISSET(fd, &in) && t.tv_sec < 5);
   // As a sleep.
   t.tv_sec = 0, t.tv_usec = 300000;
   since = now();
@@ -176,9 +181,9 @@ static void select_client(int fd) {
 }
 
 static void listener_server(int l) {
-  tell('p');
   double t = now();
-  EQ(ready(l, POLLIN, 5000), POLLIN);
+  tell('p');
+  EQ(ready(l, POLLIN, 20000), POLLIN);
   took(t, 0.1, 0.5);
   int fd = raccept(l, NULL, NULL);
   CHECK(fd >= 0);
@@ -198,16 +203,17 @@ static void on_signal(int sig) {
 }
 static void signals_client(int fd) {
   struct sigaction a = {.sa_handler = on_signal};
-  struct itimerval timer = {.it_value = {.tv_usec = 200000}};
+  // Again and again, since a signal may come before the call that it is to end.
+  struct itimerval timer = {{0, 200000}, {0, 200000}}, none = {{0, 0}, {0, 0}};
   char c;
   touch(fd, 1);
   sigaction(SIGALRM, &a, NULL);
   setitimer(ITIMER_REAL, &timer, NULL);
   struct pollfd p = {fd, POLLIN, 0};
-  FAILS(rpoll(&p, 1, 5000), EINTR);
-  setitimer(ITIMER_REAL, &timer, NULL);
+  FAILS(rpoll(&p, 1, 20000), EINTR);
   FAILS(rrecv(fd, &c, 1, 0), EINTR);
-  EQ(caught, 2);
+  setitimer(ITIMER_REAL, &none, NULL);
+  CHECK(caught >= 2);
   struct timeval limit = {0, 300000};
   EQ(rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
   double t = now();
@@ -232,12 +238,13 @@ static void changes_client(int fd) {
     nonblock(fd, 0);
     EQ(rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none), 0);
     struct sigaction a = {.sa_handler = on_signal};
-    struct itimerval timer = {.it_value = {.tv_usec = 400000}};
+    struct itimerval timer = {{0, 400000}, {0, 400000}}, over = {{0, 0}, {0, 0}};
     sigaction(SIGALRM, &a, NULL);
-    setitimer(ITIMER_REAL, &timer, NULL);
     t = now();
+    setitimer(ITIMER_REAL, &timer, NULL);
     FAILS(rrecv(fd, &c, 1, 0), EINTR);
     took(t, 0.4, 0.6);
+    setitimer(ITIMER_REAL, &over, NULL);
   }
 }
 

@@ -209,7 +209,7 @@ static void lowat_small_writes(int fd) {
 }
 static void peek_all_small_writes(int fd) {
   static char b[60000];
-  struct timeval t = {patience(3000) / 1000, 0};
+  struct timeval t = {patience(25000) / 1000, 0};
   CHECK(!setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t));
   tell('g');
   double t0 = now();

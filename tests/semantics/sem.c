@@ -45,7 +45,10 @@ static double slowness(void) {
   double times = t ? atof(t) / 30 : 1;
   return times > 1 ? times : 1;
 }
-int patience(int ms) { return (int)(ms * slowness()); }
+int patience(int ms) {
+  ms = (int)(ms * slowness());
+  return ms >= 1000 && ms < 20000 ? 20000 : ms;
+}
 int often(int n) { return (int)(n / (slowness() * slowness())); }
 int storm_us(void) {
   double s = slowness();

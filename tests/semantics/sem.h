@@ -120,7 +120,8 @@ double now(void);
 void nap(int ms);
 // As long, or as much longer as SEM_TIMEOUT is longer than 30 s. This is for bounds of what happens
 // at once, and for naps in which what the other side has done arrives. Times that a case measures
-// are not stretched.
+// are not stretched. A bound of a second or more is never below 20: where others use the machine, a
+// process may stand still for some seconds, and only what fails takes as long as its bound.
 int patience(int ms);
 // On a machine of that kind: so many times, or as often as can be asked of it. And microseconds
 // between the signals of a storm (10 kHz), or as many as leave it time for anything else.

@@ -216,7 +216,8 @@ static void jump_out_then_close(int fd) {
   both_fd = fd;
   CHECK(!pthread_create(&t, NULL, close_soon, (void *)'0'));
   struct pollfd v = {p[0], POLLIN, 0};
-  struct timespec ts = {patience(1500) / 1000, patience(1500) % 1000 * 1000000};
+  int ms = 2 * patience(750);
+  struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
   EQ(ppoll(&v, 1, &ts, NULL), 0);
   pthread_join(t, NULL);
   hear('d');

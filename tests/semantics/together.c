@@ -118,6 +118,8 @@ static void until_late(int flags, int mark) {
     int fd = dial(), limit = 150;
     touches(fd, r, 1);
     hear('b');
+    // A connection that nothing has touched yet may still have to be made: that is not in the time.
+    if (r % 4 == 0) EQ(ready(fd, POLLIN, 15000), POLLIN);
     low_water(fd, mark);
     time_out(fd, limit);
     double t0 = now();

@@ -492,8 +492,13 @@ impl Ep {
         self.wait(64, Some(Duration::ZERO))
     }
 
+    /// Nothing is expected, not even a little later.
     pub fn soon(&self) -> Vec<(u32, u64)> {
         self.wait(64, Some(Duration::from_millis(100)))
+    }
+    /// Something is expected.
+    pub fn told(&self) -> Vec<(u32, u64)> {
+        self.wait(64, Some(LONG))
     }
 }
 
@@ -504,6 +509,9 @@ impl Drop for Ep {
         unsafe { libc::close(self.0) };
     }
 }
+
+/// As long as what is expected is waited for: others use the machine, too.
+pub const LONG: Duration = Duration::from_secs(20);
 
 /// CPU time of this thread.
 pub fn cpu() -> Duration {
