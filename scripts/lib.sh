@@ -197,7 +197,7 @@ alive() {
 
 # gone PID [SECONDS] : waits until it has ended; false if it has not.
 gone() {
-  local i n=$((${2:-5} * 50))
+  local i n=$((${2:-20} * 50))
   for ((i = 0; i < n; i++)); do
     alive "$1" || return 0
     nap 0.02
@@ -210,7 +210,7 @@ stop() {
   local pid=$1 sig=${2:-TERM}
   alive "$pid" || { wait "$pid" 2>/dev/null; return 0; }
   kill -s "$sig" "$pid" 2>/dev/null
-  if gone_child "$pid" "${3:-5}"; then wait "$pid" 2>/dev/null; return 0; fi
+  if gone_child "$pid" "${3:-20}"; then wait "$pid" 2>/dev/null; return 0; fi
   kill -KILL -- "-$pid" 2>/dev/null
   kill -KILL "$pid" 2>/dev/null
   wait "$pid" 2>/dev/null

@@ -18,12 +18,15 @@ bench() {
   if grep -q '^number of failed transactions: 0 ' <<<"$out"; then ok "pgbench $* ($(sed -n 's/^tps = \([0-9]*\).*/\1 a second/p' <<<"$out"))"
   else fail "pgbench $*" "$(tail -5 <<<"$out")"; fi
 }
-# backends : how many serve the long result.
-backends() { sql "select count(*) from pg_stat_activity where query like '%repeat(%' and pid <> pg_backend_pid()"; }
+# backends [WHAT] : how many serve the long result, or what else the query has in it.
+backends() {
+  sql "select count(*) from pg_stat_activity where query like '%${1:-repeat(}%' and pid <> pg_backend_pid()"
+}
+# until_backends COUNT [WHAT]
 until_backends() {
   local i
-  for ((i = 0; i < 50; i++)); do
-    [ "$(backends)" = "$1" ] && return 0
+  for ((i = 0; i < 300; i++)); do
+    [ "$(backends${2:+ "$2"})" = "$1" ] && return 0
     nap 0.1
   done
   return 1
@@ -55,9 +58,9 @@ for m in $(modes_of "$@"); do
   check "COPY both ways" "$(tail -1 "$dir/out") $(cmp "$dir/want" "$dir/got" 2>&1)" cmp -s "$dir/want" "$dir/got"
   # The cancelling request comes by a connection of its own.
   start client "${as[@]}" "${P[@]}" "$BIN/psql" "${to[@]}" -d postgres -Xc 'select pg_sleep(60)' >"$dir/out" 2>&1
-  sleep 1
+  until_backends 1 'pg_sleep(' || fail "a cancelled statement" "it has not begun"
   kill -INT "$client"
-  gone_child "$client" 10
+  gone_child "$client" 30
   check "a cancelled statement" "$(tail -1 "$dir/out")" grep -q 'canceling statement due to user request' "$dir/out"
   stop "$client"
   # The server waits for room, and for nothing else, when its client dies.
@@ -74,7 +77,7 @@ for m in $(modes_of "$@"); do
   fi
   stop "$client"
   [ "$QUICK" = 1 ] || idle "$server"
-  stop "$server" INT || fail stop "the server did not end"
+  stop "$server" INT 30 || fail stop "the server did not end"
   carried
 done
 exit $BAD

@@ -33,7 +33,6 @@ leaves 50 200 64 5
 leaves 50 200 1000 5
 # As fast as they are read, for a quarter of a second or more.
 leaves 25000 60000 64 0
-stays 256 512
 stays 128 16384
 stays 32 65536
 exit $BAD

@@ -84,7 +84,7 @@ rdma_count() {
 # none_left [SECONDS] : waits until no queue pair and no memory region lives; false, and what there
 # is, if not.
 none_left() {
-  local end=$((SECONDS + ${1:-5}))
+  local end=$((SECONDS + ${1:-20}))
   while [ $SECONDS -le $end ]; do
     [ "$(qps)$(mrs)" = 00 ] && return 0
     nap 0.1

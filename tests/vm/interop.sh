@@ -48,7 +48,7 @@ rcopy_args() {
   if [ "$1" = server ]; then ARGS=(-p "$port"); else ARGS=("$tmp/file" "$addr:$tmp/copy" -p "$port"); fi
 }
 iomaps_args() { ARGS=("$1" "$addr" "$port" "$2" "$3"); }
-ends_args() { ARGS=("$1" "$addr" "$port" "$2" $((5 * SLOW))); }
+ends_args() { ARGS=("$1" "$addr" "$port" "$2" $((30 * SLOW))); }
 
 # row NAME PROGRAM ARG... : one line of the table.
 row() {

@@ -16,7 +16,7 @@ for dev in "${DEVICES[@]}"; do
   wait_listen "$port" "$server" 40 || { fail "$dev: a server" "$(tail -3 "$tmp/server")"; continue; }
   exec 9<>"$tmp/output"
   start client "$RSRUN" -t rdma -L "$LIB" curl -sS "http://$addr:$port/file" >"$tmp/output" 2>"$tmp/client" 9<&-
-  for ((i = 0; i < 100; i++)); do
+  for ((i = 0; i < 300; i++)); do
     said=$("$RSSTAT" -s attached)
     [ "$(grep -c attached <<<"$said")" = 2 ] && break
     alive "$client" || break

@@ -138,7 +138,7 @@ _MICROSECONDS = {"us": 1, "ms": 1e3, "s": 1e6, "m": 6e7}
 
 def wrk(bed, url, connections, *more):
     """Requests in k/s, their p99 in µs and the longest of them in ms."""
-    out = bed.client("wrk", "-t", 1, "-c", connections, "-d", f"{seconds(bed)}s", "--latency", *more, url)
+    out = bed.client("wrk", "--timeout", "60s", "-t", 1, "-c", connections, "-d", f"{seconds(bed)}s", "--latency", *more, url)
     if "Socket errors" in out or "Non-2xx" in out:
         raise Failed(f"wrk saw errors: {out[-200:]}".replace("\n", " | "))
     p99 = re.search(r"99% *([\d.]+)(us|ms|s|m)\b", out)

@@ -12,7 +12,7 @@ peer=$((3 - VM_HOST))
 tell "up.$VM_HOST"
 hear "up.$peer" >/dev/null || { fail "$here" "no other host"; finish; }
 for dev in "${DEVICES[@]}"; do
-  busybox ping -c 1 -W 5 "$(address "$dev" $peer)" >"$tmp/ping" 2>&1
+  busybox ping -c 1 -W 30 "$(address "$dev" $peer)" >"$tmp/ping" 2>&1
   rc=$?
   check "$here ping by $dev's network" "$(tail -n 2 "$tmp/ping")" [ $rc = 0 ]
 done
@@ -56,11 +56,11 @@ fi
 hear ready.power >/dev/null
 before=$(packets rxe0)
 start client rstream -s "$(address rxe0 2)" "${args[@]}" >"$tmp/rstream" 2>&1
-for ((i = 0; i < 50; i++)); do
+for ((i = 0; i < 150; i++)); do
   [ "$(packets rxe0)" -gt $((before + 100)) ] && break
   nap 0.2
 done
-check "$here streams" "$(tail -3 "$tmp/rstream")" [ "$i" -lt 50 ]
+check "$here streams" "$(tail -3 "$tmp/rstream")" [ "$i" -lt 150 ]
 tell streaming
 # Nothing is acknowledged any more, so the sender soon stands still.
 for ((i = 0; i < 30; i++)); do

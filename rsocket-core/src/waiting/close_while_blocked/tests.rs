@@ -17,7 +17,7 @@ fn a_close_waits_for_a_call_that_is_awake() {
         let s = fork_group::slot(id).unwrap();
         let mut none = [libc::pollfd { fd: -1, events: 0, revents: 0 }];
         pin(call, s, none.as_ptr().addr());
-        let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        let time = libc::timespec { tv_sec: 0, tv_nsec: 500_000_000 };
         sys::wait(&mut none, Some(&time), core::ptr::null()).unwrap();
         unpin(call, s);
         (call.unwrap().descriptor(fd), call.unwrap().awake()).0
