@@ -16,7 +16,7 @@ gcc -O2 -Wall -Wextra -pthread -o scribble "$HERE/scribble.c" || die "scribble.c
 rounds=${1:-$([ "$QUICK" = 1 ] && echo 4 || echo 40)}
 seed=${2:-$((RANDOM * 32768 + RANDOM))}
 say "seed $seed"
-ms=1500
+ms=1000
 is_attached() { "$RSSTAT" -s attached -p "$1" | grep -q " attached "; }
 caught=0 attached=0 crashed=0
 for ((r = 0; r < rounds; r++)); do

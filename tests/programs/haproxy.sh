@@ -187,8 +187,7 @@ replacing() {
   by_shm "listeners passed on: the new process" "$new" 1
 }
 
-secs=2
-[ "$QUICK" = 1 ] && secs=1
+secs=1
 for m in $(modes_of "$@"); do
   mode "$m"
   tmpdir dir

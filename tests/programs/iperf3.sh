@@ -5,8 +5,7 @@ need iperf3
 for m in $(modes_of "$@"); do
   mode "$m"
   tmpdir dir
-  secs=2
-  [ "$QUICK" = 1 ] && secs=1
+  secs=1
   for how in '' -R --bidir '-P 4'; do
     free_port port
     start server "${P[@]}" iperf3 -s -1 -B 127.0.0.1 -p "$port" >"$dir/server" 2>&1

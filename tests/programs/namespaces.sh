@@ -36,8 +36,8 @@ row() {
   local end=${END[$1]:-A} what="$KIND $1 $2 IPv$3"
   rm -rf "${STATS:?}"/*
   # By default the first megabytes are TCP's, on a busy machine some more.
-  SECS=2
-  [ "$MODE" != default ] || SECS=4
+  SECS=1
+  [ "$MODE" != default ] || SECS=2
   path "$2" "$end" "$3" "${PORT[$1]}"
   "$1_serve" && "$1_ask" "$what"
   "$1_end" && tells "$what"

@@ -75,8 +75,7 @@ CONF
     check "sendfile $sendfile: a connection for each long body" "$bad of 3 differ" same $bad 0
     # These change their carrier in the middle of the body.
     by_default "sendfile $sendfile: they attached" "$(stat_reasons "$STATS")" "$(met)" -gt "$before"
-    secs=2
-    [ "$QUICK" = 1 ] && secs=1
+    secs=1
     for what in small big; do load "sendfile $sendfile: wrk $what" $what; done
     made=$(offers)
     load "sendfile $sendfile: wrk big, a connection for each" big -H 'Connection: close'

@@ -123,8 +123,8 @@ gunicorn_test() {
     check "gunicorn $kind: no complaint" "$(grep -iE 'error|critical' "$dir/log" | tail -3)" test -z "$(grep -iE 'error|critical|timeout' "$dir/log")"
   done
 }
-reloads=5 secs=2 rounds=20
-[ "$QUICK" = 1 ] && reloads=2 secs=1 rounds=4
+reloads=5 secs=1 rounds=20
+[ "$QUICK" = 1 ] && reloads=2 rounds=4
 for m in $(modes_of "$@"); do
   mode "$m"
   tmpdir dir

@@ -7,7 +7,7 @@
 need_cc
 tmpdir work
 cc -O2 -Wall -Wextra -Werror -pthread -o "$work/stress" "$HERE/stress.c" || die "stress.c does not compile"
-seconds=${STRESS_SECONDS:-$([ "$QUICK" = 1 ] && echo 10 || echo 40)}
+seconds=${STRESS_SECONDS:-$([ "$QUICK" = 1 ] && echo 10 || echo 24)}
 seed=${STRESS_SEED:-$RANDOM}
 for m in $(modes_of "$@"); do
   mode "$m"
