@@ -52,11 +52,16 @@ carried() {
 # later it may be twice as much: machines change their speed.
 OWN_TICKS=0
 idle() {
-  local p before=0 after=0 ticks
-  for p in "$@"; do before=$((before + $(cpu_ticks "$p" || echo 0))); done
-  sleep 5
-  for p in "$@"; do after=$((after + $(cpu_ticks "$p" || echo 0))); done
-  ticks=$((after - before))
+  local p before after ticks try
+  # On a busy machine whatever they do takes longer: the best of some rests.
+  for try in 1 2 3; do
+    before=0 after=0
+    for p in "$@"; do before=$((before + $(cpu_ticks "$p" || echo 0))); done
+    sleep 5
+    for p in "$@"; do after=$((after + $(cpu_ticks "$p" || echo 0))); done
+    ticks=$((after - before))
+    [ "$ticks" -gt $((3 + 2 * OWN_TICKS)) ] && [ "$MODE" != tcp ] || break
+  done
   if [ "$MODE" = tcp ]; then
     OWN_TICKS=$ticks
     check "idle, it takes $ticks clock ticks in 5 s" "$ticks clock ticks in 5 s" test "$ticks" -le 50

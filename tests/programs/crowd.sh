@@ -67,7 +67,7 @@ CONF
   # shellcheck disable=SC2046
   ticks=$(quiet_while "$nginx" $(cat "/proc/$nginx/task/$nginx/children") "$redis" "$node" "$quiet")
   # redis looks at its clock ten times a second, with or without us.
-  check "nginx, redis and node are idle ($ticks ticks in $rest s)" "$ticks ticks in $rest s" test "$ticks" -le $((rest * 2))
+  check "nginx, redis and node are idle ($ticks ticks in $rest s)" "$ticks ticks in $rest s" test "$ticks" -le $((rest * 3))
   stop "$quiet" INT || fail quiet "it did not end"
   stop "$node" TERM || fail node "it did not end"
   stop "$redis" TERM || fail redis "it did not end"

@@ -29,22 +29,22 @@ in_both() {
   for e in A B C; do on "$e" "$@" || { fail "$1" "it does not work at $e"; return 1; }; done
 }
 
-plain() { talk plain both && attached plain; }
+plain() { talk plain both && attached plain 80; }
 no_shm() {
   in_both sh -c 'umount /dev/shm 2>/dev/null; mount -t tmpfs -o ro none /dev/shm' &&
-    talk "no /dev/shm" both && attached "no /dev/shm"
+    talk "no /dev/shm" both && attached "no /dev/shm" 80
 }
 read_only() {
   in_both sh -c 'mount --bind "$1" "$1" && mount --bind "$2" "$2" &&
     mount -o remount,bind,ro / && ! touch /tmp/no 2>/dev/null' - "$WORK" "$STATS" &&
-    talk "read-only root" both && attached "read-only root"
+    talk "read-only root" both && attached "read-only root" 80
 }
 hidepid() {
-  in_both mount -t proc -o hidepid=2 proc /proc && talk hidepid both && attached hidepid
+  in_both mount -t proc -o hidepid=2 proc /proc && talk hidepid both && attached hidepid 80
 }
 clock() {
   ASKS=(unshare -T --monotonic 86400 --fork)
-  talk "another clock" both && attached "another clock"
+  talk "another clock" both && attached "another clock" 80
   ASKS=()
 }
 # Every second SYN, by the router's packet filter: the kernel sends it again after a second, with
@@ -69,7 +69,7 @@ late_syn() {
     say "SKIP $NAME late_syn: no queue of packets here"
     return
   fi
-  talk "late SYNs" both && attached "late SYNs"
+  talk "late SYNs" both && attached "late SYNs" 80
   on_time_again
 }
 no_timestamps() {
@@ -101,7 +101,7 @@ NFT
   nginx_end
   check "sidecar: no complaint" "$(cat "$WORK/said.sidecar_pid")" \
     test ! -s "$WORK/said.sidecar_pid"
-  attached sidecar
+  attached sidecar 80
 }
 mapped() {
   rm -rf "${STATS:?}"/*
@@ -111,7 +111,7 @@ mapped() {
   HOST="[::ffff:$ADDRESS]"
   nginx_ask "v4-mapped"
   nginx_end
-  attached "v4-mapped"
+  attached "v4-mapped" 80
 }
 
 [ $# -gt 0 ] || set -- "${CASES[@]}"

@@ -290,10 +290,10 @@ why() {
 reason() {
   awk -v k="on_tcp.$1" '$1 == k { s += $2 } END { print s + 0 }' "$STATS"/*/* 2>/dev/null
 }
-# attached WHAT : 80 of 100 bytes of all ends, or more, went over shared memory. (What a connection
-# moves before it has attached is the more, the busier the machine is.) stayed WHAT REASON : none.
+# attached WHAT [PERCENT] : so many bytes of all ends, 95 of 100 if not told otherwise, went over
+# shared memory; stayed WHAT REASON : none.
 attached() {
-  local shm tcp least=80
+  local shm tcp least=${2:-95}
   shm=$(bytes shm) tcp=$(bytes tcp)
   check "$1: $((shm * 100 / (shm + tcp + 1))) % of $(((shm + tcp) >> 20)) MiB by shm" \
     "$shm bytes by shm, $tcp by tcp, $(why)" \

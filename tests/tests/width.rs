@@ -47,6 +47,16 @@ fn pages() {
     assert!(wide.is_empty(), "more than {COLUMNS} columns: {wide:#?}");
 }
 
+/// What everybody reads has no exceptions.
+#[test]
+fn the_first_pages() {
+    let wide = wide(".md", |_| true);
+    let first = ["README.md:", "ARCHITECTURE.md:"];
+    let wide: Vec<_> =
+        wide.into_iter().filter(|line| first.iter().any(|page| line.starts_with(page))).collect();
+    assert!(wide.is_empty(), "more than {COLUMNS} columns: {wide:#?}");
+}
+
 #[test]
 fn code() {
     let wide = wide(".rs", |_| true);
