@@ -85,14 +85,12 @@ fn members_that_come_late() {
                 std::thread::sleep(20 * MS);
                 c.deliver(1);
             });
-            let start = Instant::now();
             if polls {
                 let mut fds = [libc::pollfd { fd: ep.0, events: libc::POLLIN, revents: 0 }];
                 let time = Some(LONG);
                 assert_eq!(poll_with(&SETS, &mut fds, time, std::ptr::null(), find), Ok(1));
             }
             assert_eq!(ep.wait(4, Some(LONG)), [(IN, 9)]);
-            assert!(start.elapsed() < LONG);
         });
     }
 }

@@ -6,7 +6,7 @@ mod readiness_support;
 
 use std::io::{Read, Write};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use readiness_support::*;
 use rsocket_core::readiness::source::Events;
@@ -113,9 +113,7 @@ fn what_is_put_off_during_a_fork_is_made_up_for() {
         assert_eq!((first.wait(4, Some(MS)), second.wait(4, Some(MS))), (vec![], vec![]));
         std::thread::scope(|s| {
             s.spawn(|| {
-                let start = Instant::now();
                 assert_eq!(first.wait(4, Some(LONG)), [(IN, 1)]);
-                assert!(start.elapsed() < LONG, "told at once");
             });
             s.spawn(|| {
                 while SETS.sleepers(first.0) != 1 {

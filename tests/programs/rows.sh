@@ -8,8 +8,8 @@
 # if something was not as it should be. $DIR is a directory of the row's own on each host, $DATA one
 # with the same files everywhere. "${P[@]}" is the prefix of a program that has the library, $MODE
 # what it was told, $STATS where it reports. Sizes are $BIG, $LONG, $MIDDLE, $TLS, $SECS, $MPS,
-# $REQUESTS, $CROWD, $ECHO and $ROUNDS. $SHARED, $SCP and $UPGRADES are for the rows of
-# rows_family.sh, which this sources.
+# $REQUESTS, $CROWD, $ECHO, $SELECTOR_BYTES and $ROUNDS. $SHARED, $SCP and $UPGRADES are for the
+# rows of rows_family.sh, which this sources.
 : "${HERE:=$ROOT/tests/programs}"
 . "$HERE/rows_family.sh"
 
@@ -370,11 +370,11 @@ python_ask() { asked "$CLIENTS clients, all bytes as sent" "${P[@]}" "$PYTHON" "
 asyncio_serve() { python_serve asyncio_echo.py; }
 asyncio_ask() { export CLIENTS=20 MESSAGES=20; python_ask asyncio_echo.py; }
 selectors-epoll_serve() { python_serve selectors_echo.py EpollSelector; }
-selectors-epoll_ask() { CLIENTS=12 BYTES=$((ECHO * 6)) python_ask selectors_echo.py EpollSelector; }
+selectors-epoll_ask() { CLIENTS=12 BYTES=$SELECTOR_BYTES python_ask selectors_echo.py EpollSelector; }
 selectors-poll_serve() { python_serve selectors_echo.py PollSelector; }
-selectors-poll_ask() { CLIENTS=12 BYTES=$((ECHO * 6)) python_ask selectors_echo.py PollSelector; }
+selectors-poll_ask() { CLIENTS=12 BYTES=$SELECTOR_BYTES python_ask selectors_echo.py PollSelector; }
 selectors-select_serve() { python_serve selectors_echo.py SelectSelector; }
-selectors-select_ask() { CLIENTS=12 BYTES=$((ECHO * 6)) python_ask selectors_echo.py SelectSelector; }
+selectors-select_ask() { CLIENTS=12 BYTES=$SELECTOR_BYTES python_ask selectors_echo.py SelectSelector; }
 socketserver-thread_serve() { python_serve socketserver_echo.py thread; }
 socketserver-thread_ask() { CLIENTS=10 python_ask socketserver_echo.py thread; }
 socketserver-fork_serve() { python_serve socketserver_echo.py fork; }

@@ -135,7 +135,7 @@ double slow(void) {
   return factor ? atof(factor) : 1;
 }
 
-enum { STANDSTILL = 5 };
+enum { STANDSTILL = 4 };
 void took(double since, double least, double most) {
   double t = now() - since;
   // Where others use the machine, a process may stand still for some seconds.

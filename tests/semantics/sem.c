@@ -49,6 +49,7 @@ int patience(int ms) {
   ms = (int)(ms * slowness());
   return ms >= 1000 && ms < 20000 ? 20000 : ms;
 }
+double most_at_once(void) { return 4 * slowness(); }
 int often(int n) { return (int)(n / (slowness() * slowness())); }
 int storm_us(void) {
   double s = slowness();

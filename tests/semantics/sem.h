@@ -120,9 +120,11 @@ double now(void);
 void nap(int ms);
 // As long, or as much longer as SEM_TIMEOUT is longer than 30 s. This is for bounds of what happens
 // at once, and for naps in which what the other side has done arrives. Times that a case measures
-// are not stretched. A bound of a second or more is never below 20: where others use the machine, a
-// process may stand still for some seconds, and only what fails takes as long as its bound.
+// are not stretched. A wait of a second or more is for 20 at least: where others use the machine, a
+// process may stand still for some seconds, and only what fails takes as long as that.
 int patience(int ms);
+// In seconds: what happens at once, and is timed, takes no longer on such a machine.
+double most_at_once(void);
 // On a machine of that kind: so many times, or as often as can be asked of it. And microseconds
 // between the signals of a storm (10 kHz), or as many as leave it time for anything else.
 int often(int n);

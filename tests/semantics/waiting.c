@@ -104,7 +104,7 @@ static void late_server(int fd) {
   }
   hear('q');
 }
-static void woken(double t0) { CHECK(now() - t0 < patience(2000) / 1000.0); }
+static void woken(double t0) { CHECK(now() - t0 < most_at_once()); }
 static void wakes(int fd) {
   char c;
   double t = now();

@@ -12,7 +12,7 @@ HERE=$ROOT/tests/programs
 . "$HERE/rows.sh"
 # Emulated: small sizes. The bytes of a connection are enough for an attach, which takes a few round
 # trips: few connections share them.
-BIG=$((24 << 20)) LONG=$((8 << 20)) MIDDLE=$((8 << 20)) TLS=$((4 << 20)) SECS=$((3 * SLOW)) MPS=50 REQUESTS=1000 CROWD=5 ECHO=2400000 ROUNDS=2
+BIG=$((24 << 20)) LONG=$((8 << 20)) MIDDLE=$((8 << 20)) TLS=$((4 << 20)) SECS=$((3 * SLOW)) MPS=50 REQUESTS=1000 CROWD=5 ECHO=2400000 SELECTOR_BYTES=2400000 ROUNDS=2
 SCP=$((${RSOCKET_TABLE_SCP:-8} << 20)) UPGRADES=1 SHARED=$VM_SIGNALS
 # What is quick enough in an emulated host; RSOCKET_TABLE_ROWS=. runs all.
 rows=(http-1k http-big http-100 iperf3 iperf3-P4 iperf3-R iperf3-bidir redis-cli redis-c1 nginx-keepalive asyncio selectors-epoll tls ssh nginx-upgrade fork-echo inetd)
