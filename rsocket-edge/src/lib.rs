@@ -1,12 +1,14 @@
 //! What the libraries that export C functions may use of the engine, name by name, and what they
-//! share where C meets Rust ([`edge`], [`message`]).
+//! share where C meets Rust ([`edge`], [`message`], [`messages`], [`control`]).
 //!
 //! They depend on this crate and not on the engine: what is not listed here does not exist for
 //! them. Must not know what a call does, nor which library asks. Entry point: the list.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
+pub mod control;
 pub mod edge;
 pub mod message;
+pub mod messages;
 
 /// See [`rsocket_core::attach`].
 pub mod attach {

@@ -1,7 +1,10 @@
 //! Scatter lists, and the header of `sendmsg` and `recvmsg` that has one.
 //!
 //! Made once, where the call comes in; making one is the promise. Must not know what a call does.
-//! Entry points: [`List`], [`Message`].
+//! Entry points: [`List`], [`Message`]; the
+//! control data are [`crate::control`]'s, lists of messages [`crate::messages`]'.
+
+use core::ffi::c_int;
 
 use libc::{iovec, msghdr};
 use rsocket_host::failure::Failure;
@@ -25,6 +28,16 @@ impl<'a> List<'a> {
     #[must_use]
     pub const unsafe fn new(at: *const iovec, len: usize) -> Self {
         Self { at, len, time: core::marker::PhantomData }
+    }
+
+    /// As [`Self::new`], by a number that C counts with. A negative one is more than can be.
+    ///
+    /// # Safety
+    /// As there, where the number is not negative.
+    #[must_use]
+    pub unsafe fn counted(at: *const iovec, len: c_int) -> Self {
+        // SAFETY: the caller's promise. Of a list that is too long nothing is read.
+        unsafe { Self::new(at, usize::try_from(len).unwrap_or(usize::MAX)) }
     }
 
     /// The list, if the kernel would take it. `None` means: let the kernel say what is wrong with
@@ -92,8 +105,30 @@ impl<'a> Message<'a> {
         Self(unsafe { Place::new(at) })
     }
 
-    fn header(self) -> Option<msghdr> {
-        if nowhere(self.0.as_ptr()) { None } else { self.0.get() }
+    /// Where it is.
+    #[inline]
+    #[must_use]
+    pub const fn as_ptr(self) -> *mut msghdr {
+        self.0.as_ptr()
+    }
+
+    /// Whether it is where no program can have memory.
+    #[inline]
+    #[must_use]
+    pub fn is_nowhere(self) -> bool {
+        nowhere(self.as_ptr())
+    }
+
+    /// Whether it can be read.
+    #[inline]
+    #[must_use]
+    pub fn is_present(self) -> bool {
+        present(self.as_ptr(), 1)
+    }
+
+    #[inline]
+    pub(crate) fn header(self) -> Option<msghdr> {
+        if self.is_nowhere() { None } else { self.0.get() }
     }
 
     /// Its scatter list.
@@ -101,13 +136,33 @@ impl<'a> Message<'a> {
     /// # Errors
     /// `EFAULT`, `EMSGSIZE`, `EINVAL`.
     pub fn list(self) -> Result<&'a [iovec], Failure> {
-        let header = self.header().ok_or(Failure::BadAddress)?;
+        self.as_given().ok_or(Failure::BadAddress)?.checked(Failure::MessageTooLong)
+    }
+
+    /// Its scatter list, as [`List::taken`].
+    #[inline]
+    #[must_use]
+    pub fn pieces(self) -> Option<&'a [iovec]> {
+        self.as_given()?.taken()
+    }
+
+    /// Why it has no [`Self::pieces`].
+    #[must_use]
+    pub fn why_no_pieces(self) -> Failure {
+        let Some(header) = self.header() else { return Failure::BadAddress };
+        let there = present(header.msg_iov, header.msg_iovlen.min(MOST_IOVECS));
+        if there { Failure::MessageTooLong } else { Failure::BadAddress }
+    }
+
+    #[inline]
+    fn as_given(self) -> Option<List<'a>> {
+        let header = self.header()?;
         // SAFETY: a list of that length, by the promise of new().
-        let list = unsafe { List::new(header.msg_iov, header.msg_iovlen) };
-        list.checked(Failure::MessageTooLong)
+        Some(unsafe { List::new(header.msg_iov, header.msg_iovlen) })
     }
 
     /// Whether it has control data, or room for them.
+    #[inline]
     #[must_use]
     pub fn has_control(self) -> bool {
         self.header().is_some_and(|header| header.msg_controllen != 0)
@@ -124,19 +179,34 @@ impl<'a> Message<'a> {
     /// Where the name of its sender goes.
     #[must_use]
     pub fn sender(self) -> Option<Answer<'a>> {
-        let (header, at) = (self.header()?, self.0.as_ptr());
+        let (header, at) = (self.header()?, self.as_ptr());
         // SAFETY: the header is there, and the name has room for the length that stands in it, by
         // the promise of new().
         Some(unsafe { Answer::new(header.msg_name, &raw mut (*at).msg_namelen) })
     }
 
-    /// What a received one has beside bytes and name: these flags, and no control data.
-    pub fn finish(self, flags: i32) {
-        if let Some(mut header) = self.header() {
-            header.msg_controllen = 0;
-            header.msg_flags = flags;
-            self.0.set(header);
+    /// What a received one has beside bytes and name: these flags, and no control data. Gives how
+    /// many bytes of control data there was room for.
+    pub fn finish(self, flags: i32) -> usize {
+        let Some(mut header) = self.header() else { return 0 };
+        let room = header.msg_controllen;
+        header.msg_controllen = 0;
+        header.msg_flags = flags;
+        self.0.set(header);
+        room
+    }
+
+    /// As [`Self::finish`], for bytes that have no sender to be named.
+    pub fn finish_nameless(self, flags: i32) -> usize {
+        if let Some(sender) = self.sender().filter(|sender| !sender.is_null()) {
+            sender.no_name();
         }
+        self.finish(flags)
+    }
+
+    /// Writes what [`Self::header`] was changed to.
+    pub(crate) fn put(self, header: msghdr) {
+        self.0.set(header);
     }
 }
 

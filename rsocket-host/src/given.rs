@@ -113,6 +113,20 @@ impl<T: Copy> Places<'_, T> {
         (i < self.len).then(|| unsafe { self.at.add(i).read_unaligned() })
     }
 
+    /// Where the element of this number is.
+    #[inline]
+    #[must_use]
+    pub fn at(self, i: usize) -> Option<*mut T> {
+        (i < self.len).then(|| self.at.wrapping_add(i))
+    }
+
+    /// The first so many of them.
+    #[inline]
+    #[must_use]
+    pub fn first(self, most: usize) -> Self {
+        Self { len: self.len.min(most), ..self }
+    }
+
     /// Writes one; nothing beyond the end.
     #[inline]
     pub fn set(self, i: usize, value: T) {
@@ -142,7 +156,7 @@ impl<T> Clone for Place<'_, T> {
 
 impl<T> Copy for Place<'_, T> {}
 
-impl<T: Copy> Place<'_, T> {
+impl<'a, T: Copy> Place<'a, T> {
     /// # Safety
     /// `at` is null or points to a `T`, for the time of the call.
     #[must_use]
@@ -162,6 +176,13 @@ impl<T: Copy> Place<'_, T> {
     #[inline]
     pub fn set(self, value: T) {
         self.0.set(0, value);
+    }
+
+    /// The same value, to be read only.
+    #[inline]
+    #[must_use]
+    pub const fn to_read(self) -> In<'a, T> {
+        In(self.0.as_ptr(), PhantomData)
     }
 
     /// To be passed on.
@@ -294,7 +315,7 @@ pub struct Answer<'a> {
     length: Place<'a, socklen_t>,
 }
 
-impl Answer<'_> {
+impl<'a> Answer<'a> {
     /// # Safety
     /// `length` is null or points to the caller's length. `at` is null or has room for as many
     /// bytes as that says. Both hold for the time of the call.
@@ -308,6 +329,21 @@ impl Answer<'_> {
     #[must_use]
     pub const fn as_ptrs(self) -> (*mut c_void, *mut socklen_t) {
         (self.at, self.length.as_ptr())
+    }
+
+    /// How much room there is, and later how much was said.
+    #[must_use]
+    pub const fn length(self) -> Place<'a, socklen_t> {
+        self.length
+    }
+
+    /// The family of the name that stands there, if as much of it was said.
+    #[must_use]
+    pub fn family(self) -> Option<i32> {
+        let said = self.length.get().unwrap_or(0);
+        // SAFETY: null or as many bytes as the length says, by the promise of new(). A name that
+        // was cut says its whole length; its family is there, as no caller has less room.
+        unsafe { Bytes::new(self.at, said) }.family()
     }
 
     /// Whether nothing was asked for.
@@ -372,6 +408,8 @@ mod tests {
         let two = unsafe { Places::new(all.as_mut_ptr(), 2) };
         (0..3).for_each(|i| two.set(i, 7));
         assert_eq!([two.get(0), two.get(2)], [Some(7), None]);
+        assert!(two.at(1).is_some() && two.at(2).is_none());
+        assert_eq!([two.first(1).len(), two.first(9).len()], [1, 2]);
         assert_eq!(all, [7, 7, 3]);
     }
 
