@@ -58,11 +58,6 @@ fn told(fd: c_int, result: Result<usize, Failure>, flags: c_int) -> ssize_t {
     }
 }
 
-/// The length of a list of `readv` and `writev`: one that is negative is too long.
-fn elements(n: c_int) -> usize {
-    usize::try_from(n).unwrap_or(usize::MAX)
-}
-
 /// What a received message has beside its bytes: the peer's name, and no control data.
 fn describe(fd: c_int, message: Message<'_>) {
     if let Some(sender) = message.sender() {
@@ -124,7 +119,7 @@ call! {
     }
 
     fn rreadv(fd: c_int, list: *const iovec, n: c_int) -> ssize_t {
-        let list = List::new(list, elements(n));
+        let list = List::counted(list, n);
         count(list.checked(Failure::Invalid).and_then(|to| read(fd, to)))
     }
 
@@ -167,7 +162,7 @@ call! {
     }
 
     fn rwritev(fd: c_int, list: *const iovec, n: c_int) -> ssize_t {
-        let list = List::new(list, elements(n));
+        let list = List::counted(list, n);
         told(fd, list.checked(Failure::Invalid).and_then(|from| send(fd, from, 0)), 0)
     }
 }

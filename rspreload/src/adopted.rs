@@ -9,13 +9,13 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use libc::{sa_family_t, sockaddr, socklen_t};
 use rsocket_edge::config::policy::{sandboxed, seccomp};
 use rsocket_edge::socket;
 use rsocket_edge::socket::adopted;
 use rsocket_host::environment::variable;
 use rsocket_host::facts::filter;
 use rsocket_host::facts::trial::Seccomp;
+use rsocket_host::given::Answer;
 use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
@@ -34,29 +34,10 @@ pub(crate) fn listens(fd: c_int) {
 
 /// `accept` on such a descriptor has given a connection, and its peer's name where that was asked
 /// for.
-///
-/// # Safety
-/// The pointers are those of an `accept` that has succeeded.
 #[cold]
-pub(crate) unsafe fn has_given(fd: c_int, name: *const sockaddr, length: *const socklen_t) {
-    // SAFETY: the caller's promise.
-    if unsafe { family(name, length) } != Some(libc::AF_UNIX) {
+pub(crate) fn has_given(fd: c_int, peer: Answer<'_>) {
+    if peer.family() != Some(libc::AF_UNIX) {
         listens(fd);
-    }
-}
-
-/// The address family that the kernel has said, if there was room for it.
-///
-/// # Safety
-/// As [`has_given`].
-unsafe fn family(name: *const sockaddr, length: *const socklen_t) -> Option<c_int> {
-    if name.is_null() || length.is_null() {
-        return None;
-    }
-    // SAFETY: the kernel has written the length, and as much of the name.
-    unsafe {
-        let said = length.read_unaligned() as usize >= size_of::<sa_family_t>();
-        said.then(|| c_int::from((&raw const (*name).sa_family).read_unaligned()))
     }
 }
 

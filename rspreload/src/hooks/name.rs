@@ -4,13 +4,15 @@
 use core::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
+use rsocket_host::given::{Answer, Bytes};
 
 use crate::ops::name as ops;
 use crate::{real, shadow};
 
 hook! {
     fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int, with slot of fd => {
-        ops::bind(slot, fd, address, length)
+        let name = Bytes::new(address.cast(), length);
+        ops::bind(slot, fd, name, || real::bind(fd, address, length))
     }
 
     fn connect(
@@ -18,7 +20,8 @@ hook! {
         address: *const sockaddr,
         length: socklen_t,
     ) -> c_int, with slot of fd => {
-        ops::connect(slot, fd, address, length)
+        let to = Bytes::new(address.cast(), length);
+        ops::connect(slot, fd, to, || real::connect(fd, address, length))
     }
 }
 
@@ -28,7 +31,8 @@ hook! {
         address: *mut sockaddr,
         length: *mut socklen_t,
     ) -> c_int, when shadow::tracked(fd) => {
-        ops::getsockname(fd, address, length)
+        let to = Answer::new(address.cast(), length);
+        ops::getsockname(fd, to, || real::getsockname(fd, address, length))
     }
 
     fn getpeername(
@@ -36,20 +40,23 @@ hook! {
         address: *mut sockaddr,
         length: *mut socklen_t,
     ) -> c_int, when shadow::tracked(fd) => {
-        ops::getpeername(fd, address, length)
+        let to = Answer::new(address.cast(), length);
+        ops::getpeername(fd, to, || real::getpeername(fd, address, length))
     }
 }
 
 hook! {
     fn listen(fd: c_int, backlog: c_int) -> c_int {
-        ops::listen(fd, backlog)
+        ops::listen(fd, backlog, || real::listen(fd, backlog))
     }
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-        ops::accept(fd, address, length, || real::accept(fd, address, length))
+        let name = Answer::new(address.cast(), length);
+        ops::accept(fd, name, || real::accept(fd, address, length))
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
-        ops::accept(fd, address, length, || real::accept4(fd, address, length, flags))
+        let name = Answer::new(address.cast(), length);
+        ops::accept(fd, name, || real::accept4(fd, address, length, flags))
     }
 }

@@ -3,6 +3,9 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use rsocket_edge::message::{List, Message};
+use rsocket_edge::messages::Messages;
+use rsocket_host::given::{Answer, Place};
 
 use crate::edge::{nowhere, one};
 use crate::ops::recv as ops;
@@ -14,7 +17,7 @@ hook! {
     }
 
     fn readv(fd: c_int, list: *const iovec, length: c_int) -> ssize_t, with slot of fd => {
-        ops::readv(slot, fd, list, length)
+        ops::readv(slot, fd, List::counted(list, length), || real::readv(fd, list, length))
     }
 
     fn recv(
@@ -37,7 +40,7 @@ hook! {
     ) -> ssize_t, with slot of fd => {
         let real = || real::recvfrom(fd, buffer, length, flags, from, from_length);
         let r = ops::receive(slot, fd, &one(buffer, length), flags, real);
-        ops::no_address(r, from, from_length)
+        ops::no_address(r, Answer::new(from.cast(), from_length))
     }
 }
 
@@ -47,7 +50,7 @@ hook! {
         message: *mut msghdr,
         flags: c_int,
     ) -> ssize_t, when !nowhere(message) => {
-        ops::recvmsg(fd, message, flags)
+        ops::recvmsg(fd, Message::new(message), flags, || real::recvmsg(fd, message, flags))
     }
 
     fn recvmmsg(
@@ -57,7 +60,8 @@ hook! {
         flags: c_int,
         timeout: *mut timespec,
     ) -> c_int, when !nowhere(list) => {
-        ops::recvmmsg(fd, list, length, flags, timeout)
+        let real = || real::recvmmsg(fd, list, length, flags, timeout);
+        ops::recvmmsg(fd, Messages::new(list, length), flags, Place::new(timeout), real)
     }
 }
 

@@ -3,10 +3,19 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use rsocket_edge::message::{List, Message};
+use rsocket_edge::messages::Messages;
+use rsocket_host::given::Bytes;
 
 use crate::edge::one;
 use crate::ops::send::{self as ops, How};
 use crate::{real, shadow};
+
+/// The next definition of `connect`, for a send that asks for a connection.
+fn connect(fd: c_int) -> impl FnOnce(Bytes<'_>) -> c_int {
+    // SAFETY: an address of as many bytes, by the promise with which it was made.
+    move |to| unsafe { real::connect(fd, to.as_ptr().cast(), to.length()) }
+}
 
 hook! {
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t, with slot of fd => {
@@ -15,7 +24,7 @@ hook! {
     }
 
     fn writev(fd: c_int, list: *const iovec, length: c_int) -> ssize_t, with slot of fd => {
-        ops::writev(slot, fd, list, length)
+        ops::writev(slot, fd, List::counted(list, length), || real::writev(fd, list, length))
     }
 
     fn send(
@@ -36,7 +45,8 @@ hook! {
         to: *const sockaddr,
         to_length: socklen_t,
     ) -> ssize_t, with slot of fd => {
-        let flags = match ops::connect_first(slot, fd, flags, (to, to_length)) {
+        let name = Bytes::new(to.cast(), to_length);
+        let flags = match ops::connect_first(slot, fd, flags, name, connect(fd)) {
             Ok(flags) => flags,
             Err(r) => return r as ssize_t,
         };
@@ -48,7 +58,8 @@ hook! {
 
 hook! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, when shadow::any() => {
-        ops::sendmsg(fd, message, flags)
+        let header = Message::new(message.cast_mut());
+        ops::sendmsg(fd, header, flags, connect(fd), |flags| real::sendmsg(fd, message, flags))
     }
 
     fn sendmmsg(
@@ -57,6 +68,7 @@ hook! {
         length: c_uint,
         flags: c_int,
     ) -> c_int, when shadow::any() => {
-        ops::sendmmsg(fd, list, length, flags)
+        let real = |flags| real::sendmmsg(fd, list, length, flags);
+        ops::sendmmsg(fd, Messages::new(list, length), flags, connect(fd), real)
     }
 }

@@ -7,18 +7,19 @@
 
 use core::ffi::c_int;
 
-use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
+use libc::{iovec, ssize_t};
 use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::messages::Messages;
 use rsocket_edge::socket;
 use rsocket_edge::socket::Route;
 use rsocket_host::facts::kernel;
 use rsocket_host::failure::Failure;
+use rsocket_host::given::Bytes;
 
 use super::first_packet::no_early_bytes;
-use super::messages::{saw_each, total};
+use super::messages::saw_each;
 use super::name;
 use crate::edge::{fail, keeping_errno, sent};
-use crate::real;
 
 /// Whether the call asks for it, and for nothing beside it that only the kernel can do.
 pub(crate) const fn asks(flags: c_int) -> bool {
@@ -26,29 +27,24 @@ pub(crate) const fn asks(flags: c_int) -> bool {
 }
 
 /// Where a connection's first bytes may not go with TCP's first packet: what connect(2) says, which
-/// was called instead. `None` where the call is to be done as it is.
-///
-/// # Safety
-/// `to` is null or points to `length` bytes.
-pub(crate) unsafe fn by_connect(
+/// was called instead, by `connect`. `None` where the call is to be done as it is.
+pub(crate) fn by_connect(
     slot: SlotId,
     fd: c_int,
-    to: *const sockaddr,
-    length: socklen_t,
+    to: Bytes<'_>,
+    connect: impl FnOnce(Bytes<'_>) -> c_int,
 ) -> Option<c_int> {
-    if !no_early_bytes() || to.is_null() || !socket::is_new(slot) {
+    if !no_early_bytes() || to.as_ptr().is_null() || !socket::is_new(slot) {
         return None;
     }
     let on: c_int = 1;
     let value = ((&raw const on).addr(), size_of::<c_int>() as u32);
     let switched_off =
         || kernel::would_refuse(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, value);
-    // SAFETY: the caller's promise.
-    if unsafe { name::dissolves(to, length) } || keeping_errno(switched_off) {
+    if name::dissolves(to) || keeping_errno(switched_off) {
         return Some(fail(Failure::Unsupported));
     }
-    // SAFETY: as above; the contract of connect(2) is the caller's.
-    Some(unsafe { name::connect(slot, fd, to, length) })
+    Some(name::connect(slot, fd, to, || connect(to)))
 }
 
 /// One call that [`asks`]; `real` does it.
@@ -77,22 +73,17 @@ pub(crate) fn transmit(
 
 /// The same of `sendmmsg`. On a device: whether the first message may be sent, by which the program
 /// has been told that there is a connection.
-///
-/// # Safety
-/// The list has as many headers as `real` says that it has sent.
-pub(crate) unsafe fn list(
+pub(crate) fn list(
     slot: SlotId,
     fd: c_int,
-    list: *mut mmsghdr,
+    list: Messages<'_>,
     real: impl FnOnce() -> c_int,
 ) -> Result<c_int, Failure> {
     if socket::enter_send(slot, fd) == Route::Device {
         return once_more(fd).map(|()| 0);
     }
-    // SAFETY: the caller's promise.
-    let r = connecting(slot, fd, real, |r| unsafe { total(r, list) });
-    // SAFETY: as above.
-    unsafe { saw_each(slot, false, list, r, 0) };
+    let r = connecting(slot, fd, real, |r| list.total(r));
+    saw_each(slot, false, list, r, 0);
     Ok(r)
 }
 
@@ -124,15 +115,5 @@ fn connecting<R: Copy + Default + PartialOrd>(
 /// What the kernel says to a call that asks for a connection where there is one already. If that
 /// one was made without waiting, the kernel says so only the second time, and sends the first.
 fn once_more(fd: c_int) -> Result<(), Failure> {
-    // SAFETY: nothing is sent, and no address is read.
-    let r = unsafe {
-        // SAFETY: an all-zero header is a valid empty one.
-        let nothing: msghdr = core::mem::zeroed();
-        real::sendmsg(
-            fd,
-            &raw const nothing,
-            libc::MSG_FASTOPEN | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-        )
-    };
-    if r < 0 { Err(Failure::last()) } else { Ok(()) }
+    kernel::send(fd, &[], libc::MSG_FASTOPEN).map(|_| ())
 }

@@ -6,39 +6,30 @@
 
 use core::ffi::c_int;
 
-use libc::{sockaddr, socklen_t};
 use rsocket_edge::bridge::native_rdma;
 use rsocket_edge::config::policy;
 use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::{native, socket};
 use rsocket_host::address::SockAddr;
 use rsocket_host::failure::Failure;
+use rsocket_host::given::{Answer, Bytes};
 use rsocket_host::reason::Reason;
 use rsocket_host::sys;
 use rsocket_host::sys::sandbox;
 
 use super::first_packet;
+use crate::adopted;
 use crate::edge::{fail, keeping_errno};
 use crate::room::{self, with_room};
 use crate::shadow::{self, Entry};
-use crate::{adopted, real};
 
 /// Begins to track what a listener has given. Where a peer came by RDMA, its own address is said.
-///
-/// # Safety
-/// As `accept(2)`.
-unsafe fn accepted(
-    listener: c_int,
-    fd: c_int,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-) -> c_int {
+fn accepted(listener: c_int, fd: c_int, name: Answer<'_>) -> c_int {
     if fd >= 0 {
         shadow::fresh(fd);
         room::made(fd);
         if shadow::entry(listener) == Entry::Foreign {
-            // SAFETY: the caller's pointers, and the call has succeeded.
-            unsafe { adopted::has_given(listener, address, length) };
+            adopted::has_given(listener, name);
         }
         // A descriptor that is another name of the listener's may still stand as a connection.
         if let Entry::Listener(slot) | Entry::Connection(slot) = shadow::entry(listener)
@@ -49,8 +40,7 @@ unsafe fn accepted(
             if let Some((new, peer)) = guest {
                 shadow::put(fd, Entry::Connection(new));
                 if let Some(peer) = peer {
-                    // SAFETY: the caller's promise.
-                    unsafe { SockAddr(peer).write(address, length) };
+                    name.name(&SockAddr(peer));
                 }
                 return fd;
             }
@@ -83,20 +73,15 @@ fn answer(result: Result<(), Failure>) -> c_int {
 
 /// What a listener whose connections come by RDMA has given: the connection behind the bridge that
 /// knocked. A stranger is sent away, and the caller accepts again.
-///
-/// # Safety
-/// As `accept(2)`.
-unsafe fn guest(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> bool {
+fn guest(fd: c_int, name: Answer<'_>) -> bool {
     shadow::fresh(fd);
     let Some((slot, peer)) = native::rdma::accepted(fd) else {
-        // SAFETY: the number came from the kernel just now, and no other thread has it.
-        unsafe { real::close(fd) };
+        sys::close(fd);
         return false;
     };
     shadow::put(fd, Entry::Connection(slot));
     if let Some(peer) = peer {
-        // SAFETY: the caller's promise.
-        unsafe { SockAddr(peer).write(address, length) };
+        name.name(&SockAddr(peer));
     }
     true
 }
@@ -132,82 +117,48 @@ fn named(fd: c_int) -> Option<[Option<core::net::SocketAddr>; 2]> {
 }
 
 /// Whether a `connect` to this address dissolves the connection that there is.
-///
-/// # Safety
-/// `address` is null or points to `length` bytes.
-pub(crate) unsafe fn dissolves(address: *const sockaddr, length: socklen_t) -> bool {
-    if address.is_null() || (length as usize) < size_of::<libc::sa_family_t>() {
-        return false;
-    }
-    // SAFETY: the family lies within the length.
-    let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
-    c_int::from(family) == libc::AF_UNSPEC
+pub(crate) fn dissolves(address: Bytes<'_>) -> bool {
+    address.family() == Some(libc::AF_UNSPEC)
 }
 
 /// `bind`.
-///
-/// # Safety
-/// The contract of bind(2).
-pub(crate) unsafe fn bind(
+pub(crate) fn bind(
     slot: SlotId,
     fd: c_int,
-    address: *const sockaddr,
-    length: socklen_t,
+    address: Bytes<'_>,
+    real: impl FnOnce() -> c_int,
 ) -> c_int {
     if policy::native_rdma() {
-        // SAFETY: the caller's promise.
-        let name = unsafe { SockAddr::read(address, length) };
-        return answer(name.and_then(|name| native::rdma::bind(slot, fd, &name.0)));
+        return answer(address.name().and_then(|name| native::rdma::bind(slot, fd, &name.0)));
     }
-    // SAFETY: as above.
-    unsafe { real::bind(fd, address, length) }
+    real()
 }
 
 /// `getsockname`.
-///
-/// # Safety
-/// The contract of getsockname(2).
-pub(crate) unsafe fn getsockname(
-    fd: c_int,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match named(fd).and_then(|[own, _]| own) {
-            Some(name) if !address.is_null() && !length.is_null() => {
-                SockAddr(name).write(address, length);
-                0
-            }
-            _ => real::getsockname(fd, address, length),
+pub(crate) fn getsockname(fd: c_int, to: Answer<'_>, real: impl FnOnce() -> c_int) -> c_int {
+    match named(fd).and_then(|[own, _]| own) {
+        Some(name) if !to.is_null() => {
+            to.name(&SockAddr(name));
+            0
         }
+        _ => real(),
     }
 }
 
 /// `getpeername`.
-///
-/// # Safety
-/// The contract of getpeername(2).
-pub(crate) unsafe fn getpeername(
-    fd: c_int,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match named(fd) {
-            Some([_, Some(name)]) if !address.is_null() && !length.is_null() => {
-                SockAddr(name).write(address, length);
-                0
-            }
-            Some([Some(_), None]) => fail(Failure::NotConnected),
-            _ => no_more(fd, real::getpeername(fd, address, length)),
+pub(crate) fn getpeername(fd: c_int, to: Answer<'_>, real: impl FnOnce() -> c_int) -> c_int {
+    match named(fd) {
+        Some([_, Some(name)]) if !to.is_null() => {
+            to.name(&SockAddr(name));
+            0
         }
+        Some([Some(_), None]) => fail(Failure::NotConnected),
+        _ => no_more(fd, real()),
     }
 }
 
 /// `listen`.
-pub(crate) fn listen(fd: c_int, backlog: c_int) -> c_int {
+pub(crate) fn listen(fd: c_int, backlog: c_int, real: impl FnOnce() -> c_int) -> c_int {
     if policy::native_rdma()
         && let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd)
         && shadow::mine()
@@ -223,8 +174,7 @@ pub(crate) fn listen(fd: c_int, backlog: c_int) -> c_int {
     {
         keeping_errno(|| socket::about_to_listen(slot, fd));
     }
-    // SAFETY: two integers.
-    let r = unsafe { real::listen(fd, backlog) };
+    let r = real();
     if r == 0 {
         listens(fd);
     }
@@ -247,70 +197,40 @@ fn listens(fd: c_int) {
 }
 
 /// `accept` and `accept4`; `real` is the pass-through.
-///
-/// # Safety
-/// The contract of accept(2).
-pub(crate) unsafe fn accept(
-    fd: c_int,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-    real: impl Fn() -> c_int,
-) -> c_int {
+pub(crate) fn accept(fd: c_int, name: Answer<'_>, real: impl Fn() -> c_int) -> c_int {
     if by_bridge(fd).is_some() {
-        // SAFETY: the caller's promise.
-        return unsafe { accept_guest(address, length, real) };
+        return accept_guest(name, real);
     }
     about_to_wait(fd);
-    // SAFETY: as above.
-    unsafe { accepted(fd, with_room(real), address, length) }
+    accepted(fd, with_room(real), name)
 }
 
 /// The next connection that comes by RDMA: strangers among the knocks are sent away.
-///
-/// # Safety
-/// As [`accept`].
-unsafe fn accept_guest(
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-    real: impl Fn() -> c_int,
-) -> c_int {
-    // SAFETY: the caller's promise, throughout.
-    unsafe {
-        let room = if length.is_null() { 0 } else { length.read_unaligned() };
-        loop {
-            let new = real();
-            if new < 0 || guest(new, address, length) {
-                return new;
-            }
-            if !length.is_null() {
-                length.write_unaligned(room);
-            }
+fn accept_guest(name: Answer<'_>, real: impl Fn() -> c_int) -> c_int {
+    let room = name.length().get().unwrap_or(0);
+    loop {
+        let new = real();
+        if new < 0 || guest(new, name) {
+            return new;
         }
+        name.length().set(room);
     }
 }
 
 /// `connect`.
-///
-/// # Safety
-/// The contract of connect(2).
-pub(crate) unsafe fn connect(
+pub(crate) fn connect(
     slot: SlotId,
     fd: c_int,
-    address: *const sockaddr,
-    length: socklen_t,
+    to: Bytes<'_>,
+    real: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let named = || unsafe { SockAddr::read(address, length) };
-    // SAFETY: as above.
-    let real = || unsafe { real::connect(fd, address, length) };
-    // SAFETY: as above.
-    if unsafe { dissolves(address, length) } {
+    if dissolves(to) {
         // The socket may become another connection, or a listener.
         socket::give_away(slot, fd, Reason::OddUse);
         return real();
     }
     if policy::native_rdma() {
-        return answer(named().and_then(|to| native::rdma::connect(slot, fd, &to.0)));
+        return answer(to.name().and_then(|to| native::rdma::connect(slot, fd, &to.0)));
     }
     first_packet::connect_first(fd);
     socket::connecting(slot, fd);
@@ -318,7 +238,7 @@ pub(crate) unsafe fn connect(
     let result = if r == 0 { Ok(()) } else { Err(Failure::last()) };
     keeping_errno(|| socket::connected(slot, fd, result));
     if result == Err(Failure::Refused)
-        && let Ok(to) = named()
+        && let Ok(to) = to.name()
         && keeping_errno(|| native::rdma::connect_instead(slot, fd, &to.0)).is_ok()
     {
         return 0;

@@ -1,21 +1,22 @@
 //! Bytes in: `read`, `recv` and their relatives.
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_void};
 
-use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{iovec, size_t, ssize_t, timespec};
 use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::message::{List, Message};
+use rsocket_edge::messages::Messages;
 use rsocket_edge::socket;
 use rsocket_edge::socket::{Route, inq, stamps};
 use rsocket_host::failure::Failure;
-use rsocket_host::given::In;
-use rsocket_host::probe::present;
+use rsocket_host::given::{Answer, Place};
 use rsocket_host::reason::Reason;
 use rsocket_host::sys;
 
-use super::messages::{bad_list, saw_each, total};
-use super::passing::{came, may_bring};
-use crate::edge::{self, count, fail, iovecs, keeping_errno, nowhere, one, small};
-use crate::{real, shadow};
+use super::messages::saw_each;
+use super::passing::came;
+use crate::edge::{self, count, fail, keeping_errno, nowhere, one, small};
+use crate::shadow;
 
 /// Flags that are no receive of the stream: reports, and the urgent byte. TCP looks at five others
 /// (`MSG_PEEK`, `MSG_WAITALL`, `MSG_DONTWAIT`, `MSG_TRUNC`, `MSG_CMSG_CLOEXEC`), and ignores the
@@ -95,138 +96,62 @@ pub(crate) fn read_like(
 
 /// After a stream has given bytes, `recvfrom` says that there was no address to give. It says so as
 /// the kernel does, and with the kernel's errors, when the bytes are taken.
-///
-/// # Safety
-/// `length` is null or points to the caller's `socklen_t`.
-pub(crate) unsafe fn no_address(
-    r: ssize_t,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-) -> ssize_t {
+pub(crate) fn no_address(r: ssize_t, from: Answer<'_>) -> ssize_t {
+    let (address, length) = from.as_ptrs();
     if r < 0 || address.is_null() {
         return r;
     }
     if nowhere(length) {
         return fail(Failure::BadAddress) as ssize_t;
     }
-    // SAFETY: somewhere, and the caller's promise.
-    let room = unsafe { length.replace(0) };
+    let room = from.length().get().unwrap_or(0);
+    from.no_name();
     if room.cast_signed() < 0 { fail(Failure::Invalid) as ssize_t } else { r }
 }
 
 /// What the kernel has to say beside the bytes is asked for, in the first message at least.
-///
-/// # Safety
-/// `message` points to a valid header.
-unsafe fn has_room(slot: SlotId, fd: c_int, message: *const msghdr) {
-    // SAFETY: the caller's promise.
-    if unsafe { (*message).msg_controllen } > 0 {
+fn has_room(slot: SlotId, fd: c_int, message: Message<'_>) {
+    if message.has_control() {
         keeping_errno(|| stamps::wanted(slot, fd));
     }
 }
 
-/// `recvmsg` on the device: a stream gives no address, no control data and no flags.
-///
-/// # Safety
-/// `message` points to a valid header that `to` was taken from.
-unsafe fn message_from_device(
+/// `recvmsg` on the device: a stream gives no address, no control data and no flags. `to` is the
+/// message's own list.
+fn message_from_device(
     slot: SlotId,
     fd: c_int,
-    message: *mut msghdr,
+    message: Message<'_>,
     to: &[iovec],
     flags: c_int,
 ) -> Result<usize, Failure> {
     let n = socket::receive(slot, fd, to, flags)?;
-    // SAFETY: the caller's promise.
-    let message = unsafe { &mut *message };
-    if !message.msg_name.is_null() {
-        message.msg_namelen = 0;
-    }
-    let room = message.msg_controllen;
-    message.msg_controllen = 0;
     // The kernel gives this one back as it came (recvmsg(2)).
-    message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    let room = message.finish_nameless(flags & libc::MSG_CMSG_CLOEXEC);
     if inq::is_told(slot) {
-        // SAFETY: the caller's header says where there is room for so many bytes.
-        unsafe { tell_inq(message, room, inq::hint(slot, fd)) };
+        message.tell_unread(room, inq::hint(slot, fd));
     }
     Ok(n)
 }
 
-/// Puts `TCP_INQ`'s control message into a header, or as much of it as there is room for, as the
-/// kernel does.
-///
-/// # Safety
-/// The header's control buffer has `room` bytes, or is null.
-unsafe fn tell_inq(message: &mut msghdr, room: usize, unread: c_int) {
-    // SAFETY: these only count.
-    let (whole, space) = unsafe {
-        let size = size_of::<c_int>() as c_uint;
-        (libc::CMSG_LEN(size) as usize, libc::CMSG_SPACE(size) as usize)
-    };
-    if room < size_of::<libc::cmsghdr>() || message.msg_control.is_null() {
-        message.msg_flags |= libc::MSG_CTRUNC;
-        return;
-    }
-    let length = whole.min(room);
-    if length < whole {
-        message.msg_flags |= libc::MSG_CTRUNC;
-    }
-    // SAFETY: there is room for the header, which was asked above, and for the data up to `length`.
-    unsafe {
-        let header = message.msg_control.cast::<libc::cmsghdr>();
-        let mut said: libc::cmsghdr = core::mem::zeroed();
-        said.cmsg_len = length as _;
-        said.cmsg_level = libc::IPPROTO_TCP;
-        said.cmsg_type = libc::TCP_INQ;
-        header.write_unaligned(said);
-        let data = libc::CMSG_DATA(header);
-        let bytes = unread.to_ne_bytes();
-        core::ptr::copy_nonoverlapping(
-            bytes.as_ptr(),
-            data,
-            length.saturating_sub(size_of::<libc::cmsghdr>()).min(bytes.len()),
-        );
-    }
-    message.msg_controllen = space.min(room);
-}
-
 /// `TCP_INQ` of a message that the kernel gave: what the channel has behind TCP's bytes can be
 /// read, too.
-///
-/// # Safety
-/// The kernel has filled the header.
-unsafe fn tell_of_both(slot: SlotId, fd: c_int, message: *const msghdr) {
-    let Some(unread) = inq::beside_tcp(slot, fd) else { return };
-    // SAFETY: the kernel's messages, as its header says; the last check is that there is room for
-    // what is written.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while !header.is_null() {
-            let said = header.read_unaligned();
-            if (said.cmsg_level, said.cmsg_type) == (libc::IPPROTO_TCP, libc::TCP_INQ)
-                && said.cmsg_len as usize >= libc::CMSG_LEN(size_of::<c_int>() as c_uint) as usize
-            {
-                libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(unread);
-            }
-            header = libc::CMSG_NXTHDR(message, header);
-        }
+fn tell_of_both(slot: SlotId, fd: c_int, message: Message<'_>) {
+    if let Some(unread) = inq::beside_tcp(slot, fd) {
+        message.correct_unread(unread);
     }
 }
 
 /// `recvmmsg` on the device, message by message as the kernel does it. The call looks at the time
 /// after each message only, and leaves an error after the first message to the next call.
-///
-/// # Safety
-/// `list` points to `length` valid headers, `timeout` is null or valid.
-unsafe fn messages_from_device(
-    (slot, fd): (SlotId, c_int),
-    (list, length): (*mut mmsghdr, c_uint),
+fn messages_from_device(
+    slot: SlotId,
+    fd: c_int,
+    list: Messages<'_>,
     flags: c_int,
-    timeout: *mut timespec,
+    timeout: Place<'_, timespec>,
 ) -> Result<usize, Failure> {
-    // SAFETY: the caller's promise.
-    let time = edge::span(unsafe { In::new(timeout) })?;
+    let time = edge::span(timeout.to_read())?;
     let end =
         time.map(|t| sys::now_ns().saturating_add(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)));
     let after_one = if flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
@@ -234,10 +159,9 @@ unsafe fn messages_from_device(
     // Before the first message, bytes or not.
     socket::pending_error(slot, fd)?;
     let mut done = 0;
-    while done < length as usize {
+    while done < list.len() {
         let flags = if done > 0 { first | after_one } else { first };
-        // SAFETY: below `length`, so inside what the caller promises.
-        match unsafe { entry_from_device(slot, fd, list.wrapping_add(done), flags) } {
+        match entry_from_device(slot, fd, (list, done), flags) {
             Ok(()) => done += 1,
             Err(e) if done == 0 => return Err(e.of_call()),
             Err(Unreceived::Header(_)) => return Ok(done),
@@ -246,8 +170,7 @@ unsafe fn messages_from_device(
                 return Ok(done);
             }
         }
-        // SAFETY: there is an end only if `timeout` is not null.
-        if end.is_some_and(|end| unsafe { is_over(end, timeout) }) {
+        if end.is_some_and(|end| is_over(end, timeout)) {
             break;
         }
     }
@@ -269,52 +192,41 @@ impl Unreceived {
     }
 }
 
-/// One message of a list.
-///
-/// # Safety
-/// `entry` points to a valid header, or to nothing that can be read.
-unsafe fn entry_from_device(
+/// One message of a list: the one of this number.
+fn entry_from_device(
     slot: SlotId,
     fd: c_int,
-    entry: *mut mmsghdr,
+    (list, i): (Messages<'_>, usize),
     flags: c_int,
 ) -> Result<(), Unreceived> {
-    if !present(entry, 1) {
-        return Err(Unreceived::Header(Failure::BadAddress));
-    }
-    // SAFETY: it is there, which was asked just before; what it names is the caller's promise.
-    unsafe {
-        let header = &raw mut (*entry).msg_hdr;
-        let Some(to) = iovecs((*header).msg_iov, (*header).msg_iovlen) else {
-            return Err(Unreceived::Header(bad_list(&*header)));
-        };
-        let n = message_from_device(slot, fd, header, to, flags).map_err(Unreceived::Stream)?;
-        (*entry).msg_len = u32::try_from(n).unwrap_or(u32::MAX);
-    }
+    let message = list.get(i).filter(|_| list.is_present(i));
+    let Some(message) = message else { return Err(Unreceived::Header(Failure::BadAddress)) };
+    let Some(to) = message.pieces() else {
+        return Err(Unreceived::Header(message.why_no_pieces()));
+    };
+    let n = message_from_device(slot, fd, message, to, flags).map_err(Unreceived::Stream)?;
+    list.set_moved(i, n);
     Ok(())
 }
 
 /// Writes how much time is left, as the kernel does, and says whether there is none.
-///
-/// # Safety
-/// `timeout` is the caller's.
-unsafe fn is_over(end: u64, timeout: *mut timespec) -> bool {
+fn is_over(end: u64, timeout: Place<'_, timespec>) -> bool {
     let left = end.saturating_sub(sys::now_ns());
-    // SAFETY: the caller's promise.
-    unsafe {
-        (*timeout).tv_sec = i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX);
-        (*timeout).tv_nsec = (left % 1_000_000_000) as i64;
-    }
+    timeout.set(timespec {
+        tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: (left % 1_000_000_000) as i64,
+    });
     left == 0
 }
 
 /// `read` of a descriptor of whatever kind.
-///
-/// # Safety
-/// The contract of read(2).
-pub(crate) unsafe fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
-    // SAFETY: the caller's promise.
-    let real = || unsafe { real::read(fd, buffer, length) };
+#[inline]
+pub(crate) fn read(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
     match shadow::connection(fd) {
         Some(slot) => read_like(slot, fd, &one(buffer, length), 0, real),
         None => real(),
@@ -322,138 +234,86 @@ pub(crate) unsafe fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssi
 }
 
 /// `readv`.
-///
-/// # Safety
-/// The contract of readv(2).
-pub(crate) unsafe fn readv(slot: SlotId, fd: c_int, list: *const iovec, length: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
-    let real = || unsafe { real::readv(fd, list, length) };
-    // SAFETY: as above.
-    match usize::try_from(length).ok().and_then(|n| unsafe { iovecs(list, n) }) {
+pub(crate) fn readv(
+    slot: SlotId,
+    fd: c_int,
+    list: List<'_>,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    match list.taken() {
         Some(to) => read_like(slot, fd, to, 0, real),
         None => real(),
     }
 }
 
 /// `recvmsg` into a header that is somewhere.
-///
-/// # Safety
-/// The contract of recvmsg(2).
-pub(crate) unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
-    let real = || unsafe { real::recvmsg(fd, message, flags) };
+pub(crate) fn recvmsg(
+    fd: c_int,
+    message: Message<'_>,
+    flags: c_int,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
     // Of a socket that is none of ours nothing is read before the kernel has found that it is
     // there.
     let Some(slot) = shadow::connection(fd) else {
         let r = real();
-        // SAFETY: the kernel has filled in the header.
-        if r >= 0 && unsafe { may_bring(message) } {
-            // SAFETY: as above.
-            keeping_errno(|| unsafe { came(message, flags) });
+        if r >= 0 && message.has_control() {
+            keeping_errno(|| came(message, flags));
         }
         return r;
     };
     // The sign bit is the kernel's own, for programs of 32 bits: it refuses the call.
-    if flags & OTHER_QUEUES != 0 || flags < 0 || !present(message, 1) {
+    if flags & OTHER_QUEUES != 0 || flags < 0 || !message.is_present() {
         return real();
     }
-    // SAFETY: the header is there, which was asked just before, and its list is the caller's
-    // promise.
-    let Some(to) = (unsafe { iovecs((*message).msg_iov, (*message).msg_iovlen) }) else {
-        return real();
-    };
-    // SAFETY: as above.
-    unsafe { has_room(slot, fd, message) };
+    let Some(to) = message.pieces() else { return real() };
+    has_room(slot, fd, message);
     match socket::enter_receive(slot, fd) {
         Route::Kernel => {
             let r = real();
             socket::leave_receive(slot, fd, r);
             saw(slot, to, flags, r);
             if r >= 0 && inq::is_told(slot) {
-                // SAFETY: the kernel has filled in the header.
-                keeping_errno(|| unsafe { tell_of_both(slot, fd, message) });
+                keeping_errno(|| tell_of_both(slot, fd, message));
             }
             r
         }
-        // SAFETY: as above.
-        Route::Device => count(unsafe { message_from_device(slot, fd, message, to, flags) }),
+        Route::Device => count(message_from_device(slot, fd, message, to, flags)),
     }
 }
 
 /// `recvmmsg` into a list that is somewhere.
-///
-/// # Safety
-/// The contract of recvmmsg(2).
-pub(crate) unsafe fn recvmmsg(
+pub(crate) fn recvmmsg(
     fd: c_int,
-    list: *mut mmsghdr,
-    length: c_uint,
+    list: Messages<'_>,
     flags: c_int,
-    timeout: *mut timespec,
+    timeout: Place<'_, timespec>,
+    real: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let real = || unsafe { real::recvmmsg(fd, list, length, flags, timeout) };
     let Some(slot) = shadow::connection(fd) else {
         let r = real();
-        let each = 0..usize::try_from(r).unwrap_or(0);
-        // SAFETY: the kernel has filled in so many headers.
-        let brought = |i| unsafe { came(&raw const (*list.add(i)).msg_hdr, flags) };
-        keeping_errno(|| each.for_each(brought));
+        let brought = (0..usize::try_from(r).unwrap_or(0)).filter_map(|i| list.get(i));
+        keeping_errno(|| brought.for_each(|message| came(message, flags)));
         return r;
     };
-    if flags & OTHER_QUEUES != 0 || flags < 0 || !present(list, 1) {
+    let absent = !list.is_empty() && !list.is_present(0);
+    if flags & OTHER_QUEUES != 0 || flags < 0 || absent {
         return real();
     }
-    if length > 0 {
-        // SAFETY: the first header is there, which was asked just before.
-        unsafe { has_room(slot, fd, &raw const (*list).msg_hdr) };
+    if let Some(first) = list.get(0) {
+        has_room(slot, fd, first);
     }
     if socket::enter_receive(slot, fd) == Route::Device {
-        // SAFETY: the caller's promise.
-        return small(unsafe { messages_from_device((slot, fd), (list, length), flags, timeout) });
+        return small(messages_from_device(slot, fd, list, flags, timeout));
     }
     let r = real();
-    // SAFETY: the kernel has filled in so many headers, here and below.
-    unsafe {
-        socket::leave_receive(slot, fd, total(r, list));
-        saw_each(slot, true, list, r, flags);
-        // What the program goes by is the last one.
-        if inq::is_told(slot)
-            && let Some(last) = usize::try_from(r).ok().and_then(|n| n.checked_sub(1))
-        {
-            keeping_errno(|| tell_of_both(slot, fd, &raw const (*list.add(last)).msg_hdr));
-        }
+    socket::leave_receive(slot, fd, list.total(r));
+    saw_each(slot, true, list, r, flags);
+    // What the program goes by is the last one.
+    if inq::is_told(slot)
+        && let Some(last) = usize::try_from(r).ok().and_then(|n| list.get(n.checked_sub(1)?))
+    {
+        keeping_errno(|| tell_of_both(slot, fd, last));
     }
     r
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The header after [`tell_inq`] with so much room, and the bytes of its control data.
-    fn told(room: usize) -> (msghdr, [u64; 4]) {
-        let mut control = [0xaaaa_aaaa_aaaa_aaaa_u64; 4];
-        // SAFETY: integers and pointers, for which zero is a value.
-        let mut message: msghdr = unsafe { core::mem::zeroed() };
-        message.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: the buffer has 32 bytes, and `room` is no more.
-        unsafe { tell_inq(&mut message, room, 77) };
-        (message, control)
-    }
-
-    #[test]
-    fn what_can_be_read_is_told_in_the_room_there_is() {
-        let (message, control) = told(32);
-        assert_eq!((message.msg_controllen, message.msg_flags), (24, 0));
-        assert_eq!((control[0], control[2] as u32), (20, 77));
-        // Room for the header alone: it is cut, and says so; nothing beyond the room is written.
-        let (message, control) = told(16);
-        assert_eq!((message.msg_controllen, message.msg_flags), (16, libc::MSG_CTRUNC));
-        assert_eq!((control[0], control[2]), (16, 0xaaaa_aaaa_aaaa_aaaa));
-        // Not even that.
-        let (message, control) = told(15);
-        assert_eq!((message.msg_controllen, message.msg_flags), (0, libc::MSG_CTRUNC));
-        assert_eq!(control[0], 0xaaaa_aaaa_aaaa_aaaa);
-    }
 }

@@ -1,22 +1,24 @@
 //! Bytes out: `write`, `send` and their relatives.
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_void};
 
-use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{iovec, size_t, ssize_t};
 use rsocket_edge::conn::slot::SlotId;
+use rsocket_edge::message::{List, Message};
+use rsocket_edge::messages::Messages;
 use rsocket_edge::socket;
 use rsocket_edge::socket::options::heeded;
 use rsocket_edge::socket::{Route, urgent};
 use rsocket_host::failure::Failure;
-use rsocket_host::probe::present;
+use rsocket_host::given::Bytes;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys::vectors::Cursor;
 
 use super::fastopen;
-use super::messages::{bad_list, saw_each, total};
+use super::messages::saw_each;
 use super::passing::{before_passing, not_passed};
-use crate::edge::{self, fail, iovecs, keeping_errno, nowhere, one, readable, sent};
-use crate::{real, shadow};
+use crate::edge::{self, fail, keeping_errno, one, readable, sent};
+use crate::shadow;
 
 /// Flags that need the kernel: urgent data, a connect that no `connect` hook sees, buffers that are
 /// read after the call. TCP looks at `MSG_DONTWAIT`, `MSG_NOSIGNAL`, `MSG_MORE` and `MSG_EOR`
@@ -85,22 +87,19 @@ fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Failure> 
 }
 
 /// Before a call that may ask for TCP Fast Open: its flags, or what connect(2) has said instead of
-/// it.
-///
-/// # Safety
-/// The address is null or has as many bytes as is said beside it.
+/// it, which `connect` passes on.
 #[inline]
-pub(crate) unsafe fn connect_first(
+pub(crate) fn connect_first(
     slot: SlotId,
     fd: c_int,
     flags: c_int,
-    to: (*const sockaddr, socklen_t),
+    to: Bytes<'_>,
+    connect: impl FnOnce(Bytes<'_>) -> c_int,
 ) -> Result<c_int, c_int> {
     if !fastopen::asks(flags) {
         return Ok(flags);
     }
-    // SAFETY: the caller's promise.
-    match unsafe { fastopen::by_connect(slot, fd, to.0, to.1) } {
+    match fastopen::by_connect(slot, fd, to, connect) {
         None => Ok(flags),
         Some(0) => Ok(flags & !libc::MSG_FASTOPEN),
         Some(r) => Err(r),
@@ -142,72 +141,39 @@ pub(crate) fn transmit(
     }
 }
 
-/// Whether a message carries control data that may pass a connection of ours away. The header may
-/// be nowhere: the socket is none of ours.
-#[inline]
-fn may_pass(message: *const msghdr) -> bool {
-    // SAFETY: the header can be read, which was asked just before; all of it is integers and
-    // pointers.
-    readable(message, size_of::<msghdr>()) && unsafe { (*message).msg_controllen } != 0
-}
-
 /// `sendmmsg` on the device, message by message. The call leaves two things to the next call: an
 /// error after the first message, and what follows a message that has not gone whole.
-///
-/// # Safety
-/// `list` points to `length` valid headers.
-unsafe fn messages_to_device(
-    slot: SlotId,
-    fd: c_int,
-    list: *mut mmsghdr,
-    length: usize,
-    flags: c_int,
-) -> c_int {
+fn messages_to_device(slot: SlotId, fd: c_int, list: Messages<'_>, flags: c_int) -> c_int {
     let mut done: c_int = 0;
-    for i in 0..length {
-        if !present(list.wrapping_add(i), 1) {
+    for i in 0..list.len() {
+        let Some(message) = list.get(i).filter(|_| list.is_present(i)) else {
             return if done > 0 { done } else { fail(Failure::BadAddress) };
-        }
-        // SAFETY: below `length`; the scatter list in it is valid too.
-        let (entry, from) = unsafe {
-            let entry = list.add(i);
-            (entry, iovecs((*entry).msg_hdr.msg_iov, (*entry).msg_hdr.msg_iovlen))
         };
+        let from = message.pieces();
         let result = match from {
             Some(from) => socket::send(slot, fd, from, flags),
-            // SAFETY: as above.
-            None => Err(bad_list(unsafe { &(*entry).msg_hdr })),
+            None => Err(message.why_no_pieces()),
         };
-        let n = sent(result, flags);
-        let Ok(n) = u32::try_from(n) else { return if done > 0 { done } else { -1 } };
-        // SAFETY: as above.
-        unsafe { (*entry).msg_len = n };
+        let Ok(n) = usize::try_from(sent(result, flags)) else {
+            return if done > 0 { done } else { -1 };
+        };
+        list.set_moved(i, n);
         done += 1;
-        if from.is_some_and(|from| Cursor::new(from).left() > n as usize) {
+        if from.is_some_and(|from| Cursor::new(from).left() > n) {
             break;
         }
     }
     done
 }
 
-/// Whether any of the headers carries control data.
-///
-/// # Safety
-/// `list` points to `length` valid headers.
-unsafe fn any_control(list: *const mmsghdr, length: usize) -> bool {
-    // SAFETY: the caller's promise, and each was asked for before.
-    (0..length)
-        .take_while(|i| present(list.wrapping_add(*i), 1))
-        .any(|i| unsafe { (*list.add(i)).msg_hdr.msg_controllen != 0 })
-}
-
 /// `write` to a descriptor of whatever kind.
-///
-/// # Safety
-/// The contract of write(2).
-pub(crate) unsafe fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
-    // SAFETY: the caller's promise.
-    let real = || unsafe { real::write(fd, buffer, length) };
+#[inline]
+pub(crate) fn write(
+    fd: c_int,
+    buffer: *const c_void,
+    length: size_t,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
     match shadow::connection(fd) {
         Some(slot) => transmit(slot, fd, &one(buffer, length), How::by(0), real),
         None => real(),
@@ -215,128 +181,91 @@ pub(crate) unsafe fn write(fd: c_int, buffer: *const c_void, length: size_t) -> 
 }
 
 /// `writev`.
-///
-/// # Safety
-/// The contract of writev(2).
-pub(crate) unsafe fn writev(slot: SlotId, fd: c_int, list: *const iovec, length: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
-    let real = || unsafe { real::writev(fd, list, length) };
-    // SAFETY: as above.
-    match usize::try_from(length).ok().and_then(|n| unsafe { iovecs(list, n) }) {
+pub(crate) fn writev(
+    slot: SlotId,
+    fd: c_int,
+    list: List<'_>,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    match list.taken() {
         // Of nothing the file layer itself says that it was written; the socket is not asked.
         Some(from) if edge::length(from) > 0 => transmit(slot, fd, from, How::by(0), real),
         _ => real(),
     }
 }
 
-/// `sendmsg`.
-///
-/// # Safety
-/// The contract of sendmsg(2).
-pub(crate) unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promise.
-    let real = |flags| unsafe { real::sendmsg(fd, message, flags) };
-    let (Some(slot), false) = (shadow::connection(fd), nowhere(message)) else {
-        // SAFETY: as above.
-        return unsafe { send_elsewhere(message, || real(flags)) };
+/// `sendmsg`; `connect` passes on the call of that name.
+pub(crate) fn sendmsg(
+    fd: c_int,
+    message: Message<'_>,
+    flags: c_int,
+    connect: impl FnOnce(Bytes<'_>) -> c_int,
+    real: impl FnOnce(c_int) -> ssize_t,
+) -> ssize_t {
+    let (Some(slot), false) = (shadow::connection(fd), message.is_nowhere()) else {
+        return send_elsewhere(message, || real(flags));
     };
     // The sign bit is the kernel's own, for programs of 32 bits: it refuses the call.
-    if flags < 0 || !present(message, 1) {
-        return real(flags);
-    }
-    // SAFETY: the header is there, which was asked just before, and what it names is the caller's
-    // promise.
-    let (flags, odd, from) = unsafe {
-        let to = ((*message).msg_name.cast_const().cast(), (*message).msg_namelen);
-        let flags = match connect_first(slot, fd, flags, to) {
-            Ok(flags) => flags,
-            Err(r) => return r as ssize_t,
-        };
-        (flags, (*message).msg_controllen != 0, iovecs((*message).msg_iov, (*message).msg_iovlen))
+    let to = if flags < 0 || !message.is_present() { None } else { message.name() };
+    let Some(to) = to else { return real(flags) };
+    let flags = match connect_first(slot, fd, flags, to, connect) {
+        Ok(flags) => flags,
+        Err(r) => return r as ssize_t,
     };
-    match from {
+    let odd = message.has_control();
+    match message.pieces() {
         Some(from) => transmit(slot, fd, from, How { flags, odd }, || real(flags)),
         None => real(flags),
     }
 }
 
-/// A message to what is no connection of ours, with what it carries.
-///
-/// # Safety
-/// As [`sendmsg`].
-unsafe fn send_elsewhere(message: *const msghdr, real: impl FnOnce() -> ssize_t) -> ssize_t {
-    if !may_pass(message) {
+/// A message to what is no connection of ours, with what it carries. Its header may be nowhere.
+fn send_elsewhere(message: Message<'_>, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    if !readable(message.as_ptr(), size_of::<libc::msghdr>()) || !message.has_control() {
         return real();
     }
-    // SAFETY: the caller's promise.
-    keeping_errno(|| unsafe { before_passing(message) });
+    keeping_errno(|| before_passing(message));
     let r = real();
     if r < 0 {
-        // SAFETY: as above.
-        keeping_errno(|| unsafe { not_passed(message) });
+        keeping_errno(|| not_passed(message));
     }
     r
 }
 
-/// `sendmmsg`.
-///
-/// # Safety
-/// The contract of sendmmsg(2).
-pub(crate) unsafe fn sendmmsg(
+/// `sendmmsg`; `connect` passes on the call of that name.
+pub(crate) fn sendmmsg(
     fd: c_int,
-    list: *mut mmsghdr,
-    length: c_uint,
+    list: Messages<'_>,
     flags: c_int,
+    connect: impl FnOnce(Bytes<'_>) -> c_int,
+    real: impl FnOnce(c_int) -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let real = |flags| unsafe { real::sendmmsg(fd, list, length, flags) };
-    if nowhere(list) || flags < 0 {
+    if list.is_nowhere() || flags < 0 {
         return real(flags);
     }
     // The kernel sends no more than this in one call.
-    let most = (length as usize).min(1024);
+    let list = list.first(1024);
     let Some(slot) = shadow::connection(fd) else {
-        // SAFETY: as above.
-        return unsafe { send_all_elsewhere(list, most, || real(flags)) };
+        return send_all_elsewhere(list, || real(flags));
     };
-    if !present(list, 1) {
-        return real(flags);
-    }
-    // SAFETY: the first header is there, which was asked just before; the rest is the caller's
-    // promise.
-    unsafe {
-        let to = &raw const (*list).msg_hdr;
-        match connect_first(
-            slot,
-            fd,
-            flags,
-            ((*to).msg_name.cast_const().cast(), (*to).msg_namelen),
-        ) {
-            // A second one that asks would find a connection.
-            Ok(less) if less != flags => messages_to_device(slot, fd, list, most.min(1), less),
-            Ok(flags) => transmit_list(slot, fd, (list, most), flags, || real(flags)),
-            Err(r) => r,
-        }
+    let first = if list.is_present(0) { list.get(0) } else { None };
+    let Some(to) = first.and_then(Message::name) else { return real(flags) };
+    match connect_first(slot, fd, flags, to, connect) {
+        // A second one that asks would find a connection.
+        Ok(less) if less != flags => messages_to_device(slot, fd, list.first(1), less),
+        Ok(flags) => transmit_list(slot, fd, list, flags, || real(flags)),
+        Err(r) => r,
     }
 }
 
 /// Messages to what is no connection of ours, with what they carry.
-///
-/// # Safety
-/// As [`sendmmsg`].
-unsafe fn send_all_elsewhere(
-    list: *mut mmsghdr,
-    most: usize,
-    real: impl FnOnce() -> c_int,
-) -> c_int {
-    // SAFETY: the list can be read, which was asked just before.
-    if !readable(list, most * size_of::<mmsghdr>()) || !unsafe { any_control(list, most) } {
+fn send_all_elsewhere(list: Messages<'_>, real: impl FnOnce() -> c_int) -> c_int {
+    if !list.is_readable() || !list.any_control() {
         return real();
     }
-    let each = |from: usize, f: unsafe fn(*const msghdr)| {
-        // SAFETY: as above; what the headers name is the caller's promise.
-        let one = |i| unsafe { f(&raw const (*list.add(i)).msg_hdr) };
-        keeping_errno(|| (from..most).for_each(one));
+    let each = |from: usize, f: fn(Message<'_>)| {
+        let messages = (from..list.len()).filter_map(|i| list.get(i));
+        keeping_errno(|| messages.for_each(f));
     };
     each(0, before_passing);
     let r = real();
@@ -345,38 +274,30 @@ unsafe fn send_all_elsewhere(
 }
 
 /// A list of messages to a connection; `real` is the pass-through.
-///
-/// # Safety
-/// As [`sendmmsg`]; the list has `most` headers.
-unsafe fn transmit_list(
+fn transmit_list(
     slot: SlotId,
     fd: c_int,
-    (list, most): (*mut mmsghdr, usize),
+    list: Messages<'_>,
     flags: c_int,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     let heeded = heeded(fd, flags);
-    // SAFETY: the caller's promise, throughout.
-    unsafe {
-        if fastopen::asks(heeded) {
-            return match fastopen::list(slot, fd, list, real) {
-                // As above.
-                Ok(0) => {
-                    messages_to_device(slot, fd, list, most.min(1), flags & !libc::MSG_FASTOPEN)
-                }
-                Ok(r) => r,
-                Err(e) => fail(e),
-            };
-        }
-        match enter(slot, fd, How { flags: heeded, odd: any_control(list, most) }) {
-            Ok(Route::Kernel) => {
-                let r = real();
-                socket::leave_send(slot, fd, total(r, list));
-                saw_each(slot, false, list, r, 0);
-                r
-            }
-            Ok(Route::Device) => messages_to_device(slot, fd, list, most, flags),
+    if fastopen::asks(heeded) {
+        return match fastopen::list(slot, fd, list, real) {
+            // As above.
+            Ok(0) => messages_to_device(slot, fd, list.first(1), flags & !libc::MSG_FASTOPEN),
+            Ok(r) => r,
             Err(e) => fail(e),
+        };
+    }
+    match enter(slot, fd, How { flags: heeded, odd: list.any_control() }) {
+        Ok(Route::Kernel) => {
+            let r = real();
+            socket::leave_send(slot, fd, list.total(r));
+            saw_each(slot, false, list, r, 0);
+            r
         }
+        Ok(Route::Device) => messages_to_device(slot, fd, list, flags),
+        Err(e) => fail(e),
     }
 }

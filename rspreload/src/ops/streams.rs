@@ -161,7 +161,10 @@ unsafe fn number(cookie: *mut c_void) -> c_int {
 
 unsafe extern "C-unwind" fn read(cookie: *mut c_void, to: *mut c_char, length: size_t) -> ssize_t {
     // SAFETY: our cookie, and the stream's buffer.
-    unsafe { recv::read(number(cookie), to.cast(), length) }
+    unsafe {
+        let fd = number(cookie);
+        recv::read(fd, to.cast(), length, || real::read(fd, to.cast(), length))
+    }
 }
 
 /// All of it, or what went before an error: a stream counts fewer as one.
@@ -173,7 +176,10 @@ unsafe extern "C-unwind" fn write(
     let mut done = 0;
     while done < length {
         // SAFETY: our cookie, and the stream's buffer, of which `done` bytes are through.
-        let n = unsafe { send::write(number(cookie), from.add(done).cast(), length - done) };
+        let n = unsafe {
+            let (fd, at, left) = (number(cookie), from.add(done).cast(), length - done);
+            send::write(fd, at, left, || real::write(fd, at, left))
+        };
         match usize::try_from(n) {
             Ok(n @ 1..) => done += n,
             _ => break,
