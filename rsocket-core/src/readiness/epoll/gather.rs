@@ -171,12 +171,13 @@ impl<S: Source> State<S> {
         if queue_first {
             n = self.gather_queue(source, out, n);
         }
+        let warm = warm.get(..count).unwrap_or_default();
         // One alone is looked at at once.
-        let mut ahead = warm.into_iter().take(if count > 1 { count } else { 0 });
-        ahead.by_ref().take(AHEAD).for_each(|index| self.foresee(source, index));
-        for index in warm.into_iter().take(count) {
+        let mut ahead = if count > 1 { warm } else { &[] }.iter();
+        ahead.by_ref().take(AHEAD).for_each(|index| self.foresee(source, *index));
+        for index in warm.iter().copied() {
             if let Some(index) = ahead.next() {
-                self.foresee(source, index);
+                self.foresee(source, *index);
             }
             if n >= out.len() {
                 self.early = true;
