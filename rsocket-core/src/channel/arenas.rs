@@ -259,6 +259,7 @@ fn adopt(
     group.arenas_used.fetch_max(index + 1, Ordering::Release);
     write_record(r, (&arena, fd), side, peer);
     map_here(held, r, index, arena);
+    mapping::keep_with_arenas(held, fd);
     set_own(index, true);
     // Release: pairs with the acquire in mine().
     r.state.store(READY, Ordering::Release);
@@ -538,10 +539,11 @@ pub fn each_mapping(f: &mut dyn FnMut(usize, usize)) {
     all.filter_map(Mapping::range).for_each(|(at, length)| f(at, length));
 }
 
-/// Whether `exec` leaves this process's arenas open.
+/// Whether `exec` leaves this process's arenas open, those of other threads' attaches too.
 pub fn keep_across_exec(keep: bool) {
     // Under the lock, so that no number is another file's meanwhile.
     let held = lock();
+    mapping::exec_begins(&held, keep);
     each_own(|_, r| {
         let there = r.there.load(Ordering::Relaxed).wrapping_sub(1);
         for fd in [r.fd.load(Ordering::Relaxed), there].into_iter().filter(|fd| *fd >= 0) {
@@ -589,6 +591,7 @@ pub fn inherit() {
 /// In the child of a fork.
 pub fn fork_child() {
     arenas_lock::forked();
+    mapping::exec_begins(&lock(), false);
     loan::forked();
     for i in mapping::indices() {
         set_own(i, false);

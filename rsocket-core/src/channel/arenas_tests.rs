@@ -1,5 +1,7 @@
 //! Arenas that are idle, promised or a sibling's, in the fork group's memory.
 
+use core::sync::atomic::Ordering;
+
 use super::arenas::*;
 use super::arenas_lock::lock;
 use super::identity::Id;
@@ -66,6 +68,33 @@ fn a_name_alone_opens_nothing() {
     assert_eq!(first.record, same.record);
     assert!(others.iter().all(|other| other.record != first.record && other.id != first.id));
     for claim in [first, same].iter().chain(&others) {
+        settled(record(group, claim.record).unwrap(), claim.channel);
+    }
+    swept(group);
+}
+
+/// Another thread may attach until `exec` has ended it. What its peer has in an arena that is gone
+/// would be lost.
+#[test]
+fn an_arena_that_comes_while_exec_begins_is_left_open() {
+    let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    assert!(fork_group::take(0, std::os::fd::AsRawFd::as_raw_fd(&socket)).is_some());
+    let group = fork_group::get().unwrap();
+    let closes = |claim: &Claim| {
+        let fd = record(group, claim.record).unwrap().fd.load(Ordering::Relaxed);
+        crate::sys::descriptor::closes_on_exec(fd).unwrap()
+    };
+    let before = claim(&peer(0x1111)).unwrap();
+    assert!(closes(&before));
+    keep_across_exec(true);
+    let meanwhile = claim(&peer(0x2222)).unwrap();
+    assert!(!closes(&before) && !closes(&meanwhile));
+    // It has failed.
+    keep_across_exec(false);
+    let after = claim(&peer(0x3333)).unwrap();
+    let all = [before, meanwhile, after];
+    assert!(all.iter().all(closes));
+    for claim in all {
         settled(record(group, claim.record).unwrap(), claim.channel);
     }
     swept(group);

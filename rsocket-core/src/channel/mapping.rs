@@ -12,7 +12,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
 
 use super::arenas_lock::ArenasGuard;
@@ -41,6 +41,22 @@ static MAPPINGS: [Mapping; MAX_ARENAS] = [const { Mapping::none() }; MAX_ARENAS]
 
 /// One more than the highest record this process has mapped.
 static HIGH: AtomicUsize = AtomicUsize::new(0);
+
+/// An `exec` has begun, which is to leave the arenas open. Other threads attach on until it ends
+/// them. Relaxed throughout: the lock orders it.
+static EXEC_BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Says so, or that it has failed.
+pub(super) fn exec_begins(_held: &ArenasGuard, begins: bool) {
+    EXEC_BEGUN.store(begins, Ordering::Relaxed);
+}
+
+/// A private descriptor is an arena's from now on: the next program has it as it has the others.
+pub(super) fn keep_with_arenas(_held: &ArenasGuard, fd: RawFd) {
+    if EXEC_BEGUN.load(Ordering::Relaxed) {
+        sys::keep_across_exec(fd, true);
+    }
+}
 
 /// Where the arena of that record is.
 #[inline]
@@ -90,11 +106,12 @@ impl Mapping {
 
     /// This one is, a private descriptor. The first that comes is kept, and said; others are
     /// closed.
-    pub(super) fn bring(&self, _held: &ArenasGuard, there: RawFd) -> RawFd {
+    pub(super) fn bring(&self, held: &ArenasGuard, there: RawFd) -> RawFd {
         if let Some(kept) = self.there() {
             sys::close_private(there);
             return kept;
         }
+        keep_with_arenas(held, there);
         // Release: pairs with the acquire in there().
         self.there.store(there.wrapping_add(1), Ordering::Release);
         there
