@@ -41,8 +41,10 @@ def rest(all_, seconds):
     waiter = select.epoll()
     for s in all_:
         waiter.register(s, select.EPOLLIN)
-    # What is left to do when the last byte is there may take its time.
-    time.sleep(0.5)
+    # What is left to do when the last byte is there may take its time; and the first wait arms each
+    # member, once.
+    if waiter.poll(0.5):
+        sys.exit("somebody spoke")
     before = used()
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
