@@ -31,7 +31,7 @@ def _gloo(size):
 
 
 def _mpi_row(name, title, what, size):
-    needs = ("mpirun=openmpi-bin", "mpicc=libopenmpi-dev")
+    needs = ("mpirun=openmpi-bin", "/usr/lib/*/openmpi/include/mpi.h=libopenmpi-dev")
     return Row(
         f"mpi-{name}", f"Open MPI over tcp, {title}", _mpi(what, size), needs=needs, mpi=("mpi",)
     )
