@@ -8,6 +8,7 @@
 //! - [`thread`] (which thread calls, and the sections in which signals wait) with [`signals`]
 //! - [`stack`] (a stack of the library's own), [`array`] (one that is never allocated), [`living`]
 //!   (whether a thread or process still lives)
+//! - [`stdio`] (libc's streams)
 //! - [`log`], [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket whose
 //!   messages carry descriptors)
 
@@ -33,5 +34,6 @@ pub mod seqpacket;
 pub mod signals;
 pub mod stack;
 pub mod stats;
+pub mod stdio;
 pub mod sys;
 pub mod thread;

@@ -10,9 +10,11 @@
 
 use rsocket_edge::socket::Listeners;
 use rsocket_edge::{exec_handover, process, readiness, socket};
+use rsocket_host::stdio::cookie;
 use rsocket_host::{environment, sys};
 
-use crate::ops::{standard, streams};
+use crate::hooks::streams;
+use crate::ops::standard;
 use crate::{adopted, handlers, policy, real, shadow};
 
 // Not in unit tests, which need their panic messages.
@@ -35,6 +37,7 @@ extern "C" fn enter() {
     environment::remember();
     real::resolve_all();
     sys::install_ppoll(real::ppoll);
+    cookie::install(&streams::WAYS);
     socket::set_listeners(Listeners {
         mode_changed: readiness::epoll::mode_changed,
         starved: readiness::epoll::starved,
@@ -49,13 +52,15 @@ extern "C" fn enter() {
         let enabled = policy::enabled();
         if exec_handover::inherit() && enabled {
             exec_handover::show();
-            (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
         }
     }
+    // Those that have been taken over, and what other constructors have put there.
+    (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
     adopted::begin();
 }
 
 extern "C" fn leave() {
-    streams::flush();
+    // Before the connections end: libc would write what its streams hold only after that.
+    cookie::flush();
     process::leaving();
 }

@@ -23,5 +23,6 @@ mod recv;
 mod send;
 mod signal;
 mod stdio;
+pub(crate) mod streams;
 mod syscall_number;
 mod transfer;

@@ -1,0 +1,33 @@
+//! What libc calls for the bytes of a stream of ours ([`rsocket_host::stdio::cookie`]): what the
+//! hooks of `read`, `write` and `close` do, which pass on what is no connection.
+
+use core::ffi::{c_int, c_void};
+
+use libc::{off64_t, size_t, ssize_t};
+use rsocket_host::stdio::cookie::Ways;
+
+use crate::ops::{recv, send};
+use crate::real;
+
+/// By the descriptor that the stream is over.
+pub(crate) static WAYS: Ways = Ways { read, write, seek, close };
+
+unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+    // SAFETY: room for so many bytes, by the caller's promise.
+    recv::read(fd, to, length, || unsafe { real::read(fd, to, length) })
+}
+
+unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
+    // SAFETY: so many bytes, by the caller's promise.
+    send::write(fd, from, length, || unsafe { real::write(fd, from, length) })
+}
+
+fn seek(fd: c_int, position: off64_t, whence: c_int) -> off64_t {
+    // SAFETY: takes integers alone.
+    unsafe { libc::lseek64(fd, position, whence) }
+}
+
+fn close(fd: c_int) -> c_int {
+    // SAFETY: the number is the stream's to close, which is gone after this.
+    unsafe { real::close(fd) }
+}
