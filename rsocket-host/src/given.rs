@@ -383,6 +383,40 @@ impl<'a> Answer<'a> {
     }
 }
 
+impl<'a, T: Copy> In<'a, T> {
+    /// A value of our own.
+    #[must_use]
+    pub const fn of(value: &'a T) -> Self {
+        Self(core::ptr::from_ref(value), PhantomData)
+    }
+}
+
+impl<'a, T: Copy> Place<'a, T> {
+    /// None.
+    pub const NULL: Self = Self(Places { at: core::ptr::null_mut(), len: 0, time: PhantomData });
+
+    /// A place of our own.
+    #[must_use]
+    pub const fn of(value: &'a mut T) -> Self {
+        Self(Places { at: core::ptr::from_mut(value), len: 1, time: PhantomData })
+    }
+}
+
+impl Strings<'_> {
+    /// To be passed on.
+    #[must_use]
+    pub const fn as_ptr(self) -> *const *const c_char {
+        self.0
+    }
+
+    /// Where the null pointer stands that ends the list.
+    #[must_use]
+    pub fn end(mut self) -> *const *const c_char {
+        while self.next().is_some() {}
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -396,6 +430,10 @@ mod tests {
             (Places::new(null, 3), Strings::new(null.cast()), Bytes::new(null.cast(), 8))
         };
         place.set(0, 1);
+        Place::NULL.set(1_u8);
+        let mut own = 1_u8;
+        Place::of(&mut own).set(2);
+        assert_eq!(In::of(&own).get(), Some(2));
         assert!(place.is_null() && place.get(0).is_none() && strings.count() == 0);
         assert_eq!(bytes.integer(), Err(Failure::BadAddress));
         assert_eq!(bytes.family(), None);
@@ -418,6 +456,7 @@ mod tests {
         let list = [c"A=1".as_ptr(), c"B=2".as_ptr(), core::ptr::null()];
         // SAFETY: such a list.
         let strings = unsafe { Strings::new(list.as_ptr()) };
+        assert_eq!(strings.end(), &raw const list[2]);
         assert_eq!(strings.map(CStr::to_bytes).collect::<Vec<_>>(), [b"A=1", b"B=2"]);
     }
 

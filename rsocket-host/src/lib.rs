@@ -8,7 +8,7 @@
 //! - [`thread`] (which thread calls, and the sections in which signals wait) with [`signals`]
 //! - [`stack`] (a stack of the library's own), [`array`] (one that is never allocated), [`living`]
 //!   (whether a thread or process still lives)
-//! - [`stdio`] (libc's streams)
+//! - [`stdio`] (libc's streams), [`objects`] (what the dynamic linker has loaded), [`sigaction`]
 //! - [`log`], [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket whose
 //!   messages carry descriptors)
 
@@ -27,10 +27,12 @@ pub mod failure;
 pub mod given;
 pub mod living;
 pub mod log;
+pub mod objects;
 mod own;
 pub mod probe;
 pub mod reason;
 pub mod seqpacket;
+pub mod sigaction;
 pub mod signals;
 pub mod stack;
 pub mod stats;

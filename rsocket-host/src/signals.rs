@@ -378,6 +378,12 @@ pub fn install(handler: usize) {
     INSTALLED.store(handler, Ordering::Relaxed);
 }
 
+/// That address; 0 before there is one.
+#[must_use]
+pub fn installed() -> usize {
+    INSTALLED.load(Ordering::Relaxed)
+}
+
 /// Whether a call that waited since then, and was interrupted, goes on, if nothing else speaks
 /// against it.
 #[must_use]

@@ -363,6 +363,12 @@ pub fn around_forks(prepare: extern "C" fn(), parent: extern "C" fn(), child: ex
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
+/// The same for the child alone.
+pub fn after_forks(child: extern "C" fn()) {
+    // SAFETY: as above.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+}
+
 /// Sends a signal to the calling thread. A handler of the program's may run here, or the process
 /// may end here: nothing may be held.
 pub fn raise(signal: i32) {

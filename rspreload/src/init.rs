@@ -13,9 +13,9 @@ use rsocket_edge::{exec_handover, process, readiness, socket};
 use rsocket_host::stdio::cookie;
 use rsocket_host::{environment, sys};
 
-use crate::hooks::streams;
+use crate::hooks::{handlers, streams};
 use crate::ops::standard;
-use crate::{adopted, handlers, policy, real, shadow};
+use crate::{adopted, policy, real, shadow};
 
 // Not in unit tests, which need their panic messages.
 #[cfg(not(test))]
@@ -47,15 +47,19 @@ extern "C" fn enter() {
     // A preloaded library is never unloaded.
     process::watch_forks();
     handlers::begin(policy::disabled());
+    let mut tracks = true;
     if exec_handover::announced() {
         // The settings first: what cannot be taken over is logged.
         let enabled = policy::enabled();
-        if exec_handover::inherit() && enabled {
+        tracks = exec_handover::inherit() && enabled;
+        if tracks {
             exec_handover::show();
         }
     }
-    // Those that have been taken over, and what other constructors have put there.
-    (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
+    if tracks {
+        // What has been taken over, or what other constructors have put there.
+        (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
+    }
     adopted::begin();
 }
 

@@ -11,25 +11,22 @@
 //! Where `/proc/self/mem` is forbidden, everything goes back to TCP, and the process attaches no
 //! more. Must not know what a hook does. Entry points: [`Before::now`], [`Before::rebind`].
 
-use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 use rsocket_edge::channel::link;
 use rsocket_edge::descriptors::Entry;
 use rsocket_edge::socket;
+use rsocket_host::array::Array;
+use rsocket_host::objects::{self, Function, Object, Slot};
 use rsocket_host::reason::Reason;
 use rsocket_host::stats;
 use rsocket_host::stats::Counter;
 use rsocket_host::sys;
 use rsocket_host::sys::sandbox;
 use rustix::fs::{Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 mod followed;
-mod object;
-
-use object::{Object, Slot};
 
 use crate::shadow;
 
@@ -38,54 +35,48 @@ const MOST: usize = 8192;
 
 /// Which objects were there before a `dlopen`. Has no destructor: a constructor may end the thread.
 pub(crate) struct Before {
-    /// The addresses of their program headers; null if there was no memory.
-    list: *mut usize,
+    /// The addresses of their program headers; none if there was no memory.
+    list: Option<Array<usize>>,
     count: usize,
 }
 
 impl Before {
     /// What is loaded now.
     pub(crate) fn now() -> Self {
-        let (bytes, rw) = (MOST * size_of::<usize>(), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let memory = unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, rw, MapFlags::PRIVATE) };
-        let mut before =
-            Self { list: memory.map_or(core::ptr::null_mut(), <*mut c_void>::cast), count: 0 };
-        each_object(&mut |object| before.add(object.identity()));
+        let mut before = Self { list: Array::mapped(MOST, 0), count: 0 };
+        objects::each(&mut |object| before.add(object.identity()));
         before
     }
 
     fn add(&mut self, identity: usize) {
-        if !self.list.is_null() && self.count < MOST {
-            // SAFETY: within the mapping, which is ours alone.
-            unsafe { *self.list.add(self.count) = identity };
+        if let Some(place) = self.list.as_mut().and_then(|list| list.get_mut(self.count)) {
+            *place = identity;
             self.count += 1;
         }
     }
 
     fn has(&self, identity: usize) -> bool {
-        if self.list.is_null() || self.count == MOST {
-            return true;
+        match self.list.as_ref().and_then(|list| list.get(..self.count)) {
+            Some(list) if self.count < MOST => list.contains(&identity),
+            _ => true,
         }
-        // SAFETY: so many were written.
-        unsafe { core::slice::from_raw_parts(self.list, self.count) }.contains(&identity)
     }
 
     /// Points what binds past us at our hooks, and ends the snapshot. `dlsym` is for these
     /// libraries alone.
-    pub(crate) fn rebind(self, dlsym: *const ()) {
+    pub(crate) fn rebind(self, dlsym: Function<'_>) {
         let found = Found::now();
         if let Some(own) = found.own {
             let mut writer = Writer { memory: None, done: 0, left: 0 };
-            each_object(&mut |object| {
+            objects::each(&mut |object| {
                 if object.identity() != own.identity() && !object.is_libcs() {
                     let new = !self.has(object.identity()) || followed::has(object.path());
                     let before = writer.done;
                     object.each_slot(&mut |slot| {
                         if found.goes_past_us(&object, new, &slot)
-                            && let Some(hook) = instead_of(&own, slot.name, dlsym)
+                            && let Some(hook) = instead_of(&own, slot.name(), dlsym)
                         {
-                            writer.write(slot.address, hook, object.is_read_only(slot.address));
+                            writer.write(&slot, hook);
                         }
                     });
                     if new && writer.done > before {
@@ -97,36 +88,27 @@ impl Before {
         } else {
             left(1);
         }
-        if !self.list.is_null() {
-            // SAFETY: our own mapping, of which nothing is kept.
-            let _ = unsafe { munmap(self.list.cast(), MOST * size_of::<usize>()) };
+        if let Some(list) = self.list {
+            list.release();
         }
     }
 }
 
 /// What a library that binds past us is to have in place of libc's function.
-fn instead_of(own: &Object, name: &[u8], dlsym: *const ()) -> Option<usize> {
-    if name == b"dlsym" { Some(dlsym as usize) } else { own.function(name) }
+fn instead_of<'a>(own: &Object<'_>, name: &'a [u8], dlsym: Function<'a>) -> Option<Function<'a>> {
+    if name == b"dlsym" { Some(dlsym) } else { own.function(name) }
 }
 
-/// Our hook of this name.
-///
-/// # Safety
-/// `name` is a C string.
-pub(crate) unsafe fn hook(name: *const c_char) -> Option<usize> {
-    // SAFETY: the caller's promise.
-    Found::now().own?.function(unsafe { CStr::from_ptr(name) }.to_bytes())
+/// Whether there is a hook of this name.
+pub(crate) fn is_hook(name: &CStr) -> bool {
+    Found::now().own.is_some_and(|own| own.function(name.to_bytes()).is_some())
 }
 
 /// Our hook of this name, if the address is in libc.
-///
-/// # Safety
-/// As [`hook`].
-pub(crate) unsafe fn hook_instead_of(address: usize, name: *const c_char) -> Option<usize> {
+pub(crate) fn hook_instead_of(address: usize, name: &CStr) -> Option<usize> {
     let found = Found::now();
-    // SAFETY: the caller's promise.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    found.own.filter(|_| found.is_libcs(address))?.function(name)
+    let hook = found.own.filter(|_| found.is_libcs(address))?.function(name.to_bytes())?;
+    Some(hook.address())
 }
 
 /// A call may go past us from now on: what is on a device goes back to TCP, and nothing attaches
@@ -146,21 +128,9 @@ pub(crate) fn left(slots: u64) {
     }
 }
 
-/// Shows each object of the process, under the linker's lock: none comes or goes meanwhile.
-fn each_object(each: &mut dyn FnMut(Object)) {
-    unsafe extern "C" fn one(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: the linker's description of one object, and what `each_object` gave.
-        unsafe { (*data.cast::<&mut dyn FnMut(Object)>())(Object::of(&*info)) };
-        0
-    }
-    let mut each = each;
-    // SAFETY: the function has the right type, and `each` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut each).cast()) };
-}
-
 /// Ourselves, and where libc is.
 struct Found {
-    own: Option<Object>,
+    own: Option<Object<'static>>,
     libc: [(usize, usize); 4],
     libcs: usize,
 }
@@ -168,14 +138,13 @@ struct Found {
 impl Found {
     fn now() -> Self {
         let mut found = Self { own: None, libc: [(0, 0); 4], libcs: 0 };
-        each_object(&mut |object| found.look(&object));
+        objects::each(&mut |object| found.look(&object));
         found
     }
 
-    fn look(&mut self, object: &Object) {
-        let here: fn(u64) = left;
-        if object.has(here as usize) {
-            self.own = Some(*object);
+    fn look(&mut self, object: &Object<'_>) {
+        if let Some(own) = object.own() {
+            self.own = Some(own);
         } else if object.is_libcs()
             && let Some(place) = self.libc.get_mut(self.libcs)
         {
@@ -189,12 +158,11 @@ impl Found {
     }
 
     /// Whether a call through the slot reaches libc without us, now or when it is resolved.
-    fn goes_past_us(&self, object: &Object, new: bool, slot: &Slot) -> bool {
-        // SAFETY: a slot in a mapped page of the object, aligned.
-        let now = unsafe { &*(slot.address as *const AtomicUsize) }.load(Ordering::Relaxed);
+    fn goes_past_us(&self, object: &Object<'_>, new: bool, slot: &Slot<'_>) -> bool {
+        let now = slot.get();
         // One that is not resolved yet leads into its own object. (Before relocation it is a small
         // number.)
-        self.is_libcs(now) || new && slot.lazy && object.has(now)
+        self.is_libcs(now) || new && slot.is_lazy() && object.has(now)
     }
 }
 
@@ -206,10 +174,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn write(&mut self, slot: usize, value: usize, read_only: bool) {
-        if !read_only {
-            // SAFETY: a slot in a writable page. The linker writes it as a whole, too.
-            unsafe { &*(slot as *const AtomicUsize) }.store(value, Ordering::Relaxed);
+    fn write(&mut self, slot: &Slot<'_>, hook: Function<'_>) {
+        if slot.bind(hook) {
             self.done += 1;
             return;
         }
@@ -218,8 +184,9 @@ impl Writer {
             self.memory =
                 rustix::fs::openat(rustix::fs::CWD, c"/proc/self/mem", flags, Mode::empty()).ok();
         }
-        let bytes = value.to_ne_bytes();
-        let wrote = self.memory.as_ref().map(|m| rustix::io::pwrite(m, &bytes, slot as u64));
+        let bytes = hook.address().to_ne_bytes();
+        let wrote =
+            self.memory.as_ref().map(|m| rustix::io::pwrite(m, &bytes, slot.address() as u64));
         if matches!(wrote, Some(Ok(n)) if n == bytes.len()) {
             self.done += 1;
         } else {
@@ -241,21 +208,14 @@ impl Writer {
 /// Whether `dlopen` of this name by the code at `caller` does the same when we call it instead.
 /// Then neither the caller's own search path counts, nor where the caller lies. (The program's
 /// RPATH counts in either case.)
-///
-/// # Safety
-/// `name` is null or a C string.
-pub(crate) unsafe fn may_stand_in(name: *const c_char, caller: usize) -> bool {
-    if name.is_null() {
-        return false;
-    }
-    // SAFETY: the caller's promise.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+pub(crate) fn may_stand_in(name: &CStr, caller: usize) -> bool {
+    let name = name.to_bytes();
     let mut paths = None;
-    each_object(&mut |object| {
+    objects::each(&mut |object| {
         if object.has(caller) {
             paths = Some((
-                object.has_tag(object::RPATH) && !object.is_program(),
-                object.has_tag(object::RUNPATH),
+                object.has_tag(objects::RPATH) && !object.is_program(),
+                object.has_tag(objects::RUNPATH),
             ));
         }
     });

@@ -21,7 +21,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ("rsocket-core", &CORE),
 ];
 
-const HOST: [&str; 19] = [
+const HOST: [&str; 21] = [
     // The processor.
     "copy",
     "failure",
@@ -31,6 +31,8 @@ const HOST: [&str; 19] = [
     "sys",
     // What libc has.
     "stdio",
+    "objects",
+    "sigaction",
     // The calling thread, its sections and its stack.
     "own",
     "signals",

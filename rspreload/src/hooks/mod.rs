@@ -10,6 +10,7 @@ mod dup;
 mod epoll;
 mod exec;
 mod files;
+pub(crate) mod handlers;
 mod io_uring;
 mod life;
 mod load;

@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{sigaction as action, sighandler_t};
 use rsocket_host::failure::Failure;
+use rsocket_host::given::{In, Place};
+use rsocket_host::sigaction::{Handler, Set};
 
 use crate::edge::fail;
 use crate::handlers;
@@ -23,77 +25,72 @@ fn bit(number: c_int) -> u64 {
     u32::try_from(number - 1).ok().and_then(|n| 1_u64.checked_shl(n)).unwrap_or(0)
 }
 
-/// # Safety
-/// As signal(2).
-pub(crate) unsafe fn bsd(number: c_int, handler: sighandler_t) -> sighandler_t {
+/// `signal`, as BSD has it.
+pub(crate) fn bsd(
+    number: c_int,
+    handler: Handler,
+    real: impl Fn(In<'_, action>, Place<'_, action>) -> c_int,
+) -> sighandler_t {
     // Relaxed, here and below: one word, and nothing goes with it.
     let interrupts = INTERRUPTING.load(Ordering::Relaxed) & bit(number) != 0;
-    // SAFETY: by the caller's promise.
-    unsafe {
-        handlers::exchange(number, handler, if interrupts { 0 } else { libc::SA_RESTART }, true)
-    }
+    let flags = if interrupts { 0 } else { libc::SA_RESTART };
+    handlers::exchange(number, handler, flags, Set::of_kernels(bit(number)), real)
 }
 
-/// # Safety
-/// As signal(2).
-pub(crate) unsafe fn system_v(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: by the caller's promise.
-    unsafe { handlers::exchange(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER, false) }
+/// `signal`, as System V has it.
+pub(crate) fn system_v(
+    number: c_int,
+    handler: Handler,
+    real: impl Fn(In<'_, action>, Place<'_, action>) -> c_int,
+) -> sighandler_t {
+    handlers::exchange(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER, Set::EMPTY, real)
 }
 
 /// `sigset`.
-///
-/// # Safety
-/// As sigset(3).
-pub(crate) unsafe fn sigset(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: zero is an empty value of each; libc's functions stay inside them. The handler is the
-    // caller's promise.
-    unsafe {
-        let mut set: libc::sigset_t = core::mem::zeroed();
-        let mut was: libc::sigset_t = core::mem::zeroed();
-        if handler == libc::SIG_ERR || libc::sigaddset(&raw mut set, number) != 0 {
-            fail(Failure::Invalid);
-            return libc::SIG_ERR;
-        }
-        if handler == SIG_HOLD {
-            let mut now: action = core::mem::zeroed();
-            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut was);
-            return match handlers::change(number, core::ptr::null(), &raw mut now) {
-                _ if libc::sigismember(&raw const was, number) == 1 => SIG_HOLD,
-                0 => now.sa_sigaction,
-                _ => libc::SIG_ERR,
-            };
-        }
-        let old = handlers::exchange(number, handler, 0, false);
-        if old == libc::SIG_ERR {
-            return old;
-        }
-        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, &raw mut was);
-        if libc::sigismember(&raw const was, number) == 1 { SIG_HOLD } else { old }
+pub(crate) fn sigset(
+    number: c_int,
+    handler: Handler,
+    real: impl Fn(In<'_, action>, Place<'_, action>) -> c_int,
+) -> sighandler_t {
+    let wanted = Some(handler.get()).filter(|handler| *handler != libc::SIG_ERR);
+    let Some(set) = wanted.and_then(|_| Set::EMPTY.with(number)) else {
+        fail(Failure::Invalid);
+        return libc::SIG_ERR;
+    };
+    if handler.get() == SIG_HOLD {
+        let was = set.block();
+        let mut now = handlers::NOTHING;
+        return match handlers::change(number, In::NULL, Place::of(&mut now), real) {
+            _ if was.has(number) => SIG_HOLD,
+            0 => now.sa_sigaction,
+            _ => libc::SIG_ERR,
+        };
     }
+    let old = handlers::exchange(number, handler, 0, Set::EMPTY, real);
+    if old == libc::SIG_ERR {
+        return old;
+    }
+    if set.unblock().has(number) { SIG_HOLD } else { old }
 }
 
 /// `siginterrupt`.
-///
-/// # Safety
-/// As siginterrupt(3).
-pub(crate) unsafe fn siginterrupt(number: c_int, interrupts: c_int) -> c_int {
-    // SAFETY: zero is a value of it, which `change` fills in; what is installed was the caller's
-    // before.
-    unsafe {
-        let mut now: action = core::mem::zeroed();
-        if handlers::change(number, core::ptr::null(), &raw mut now) != 0 {
-            return -1;
-        }
-        if interrupts != 0 {
-            INTERRUPTING.fetch_or(bit(number), Ordering::Relaxed);
-            now.sa_flags &= !libc::SA_RESTART;
-        } else {
-            INTERRUPTING.fetch_and(!bit(number), Ordering::Relaxed);
-            now.sa_flags |= libc::SA_RESTART;
-        }
-        handlers::change(number, &raw const now, core::ptr::null_mut())
+pub(crate) fn siginterrupt(
+    number: c_int,
+    interrupts: bool,
+    real: impl Fn(In<'_, action>, Place<'_, action>) -> c_int,
+) -> c_int {
+    let mut now = handlers::NOTHING;
+    if handlers::change(number, In::NULL, Place::of(&mut now), &real) != 0 {
+        return -1;
     }
+    if interrupts {
+        INTERRUPTING.fetch_or(bit(number), Ordering::Relaxed);
+        now.sa_flags &= !libc::SA_RESTART;
+    } else {
+        INTERRUPTING.fetch_and(!bit(number), Ordering::Relaxed);
+        now.sa_flags |= libc::SA_RESTART;
+    }
+    handlers::change(number, In::of(&now), Place::NULL, &real)
 }
 
 #[cfg(test)]
