@@ -43,6 +43,7 @@ type Strings = *mut *const c_char;
 
 unsafe extern "C" {
     static environ: Strings;
+    static program_invocation_short_name: *const c_char;
 }
 
 /// Whether the kernel started this program with more privileges than its caller had: setuid,
@@ -51,6 +52,24 @@ unsafe extern "C" {
 pub fn privileged() -> bool {
     // SAFETY: reads the auxiliary vector.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Whether libc can read the environment; before its own constructor ran it cannot.
+#[must_use]
+pub fn is_there() -> bool {
+    // SAFETY: libc's variable, read as getenv reads it.
+    !unsafe { environ }.is_null()
+}
+
+/// The name that the program was started by, without its directories. Empty before libc's own
+/// constructor ran.
+#[must_use]
+pub fn program() -> &'static CStr {
+    // SAFETY: glibc's variable: null, or a C string that stays to the end.
+    unsafe {
+        let name = program_invocation_short_name;
+        if name.is_null() { c"" } else { CStr::from_ptr(name) }
+    }
 }
 
 /// The variable's value when the library was loaded; before that, its value now. Never allocates.
@@ -224,6 +243,12 @@ mod tests {
         assert_eq!(find(c"RSOCKET_LO"), None);
         assert_eq!(find(c"RSOCKET_LOG_FILE"), None);
         assert_eq!(find(c"PATH"), None);
+    }
+
+    #[test]
+    fn a_program_has_a_name_and_an_environment() {
+        assert!(is_there() && !program().is_empty());
+        assert!(!program().to_bytes().contains(&b'/'));
     }
 
     #[test]

@@ -411,9 +411,15 @@ impl Strings<'_> {
 
     /// Where the null pointer stands that ends the list.
     #[must_use]
-    pub fn end(mut self) -> *const *const c_char {
-        while self.next().is_some() {}
-        self.0
+    pub const fn end(self) -> *const *const c_char {
+        let mut at = self.0;
+        // SAFETY: null, or a list by the promise of new(): nothing goes beyond its null pointer. No
+        // string is looked at.
+        while !at.is_null() && unsafe { !(*at).is_null() } {
+            // SAFETY: as above.
+            at = unsafe { at.add(1) };
+        }
+        at
     }
 }
 

@@ -3,11 +3,11 @@
 //!
 //! Must not know sockets. Entry point: [`enabled`].
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use rsocket_edge::rules::Rules;
-use rsocket_host::environment::{privileged, variable};
+use rsocket_host::environment::{self, privileged, variable};
 use rsocket_host::stack;
 
 /// 0 not read yet, 1 take part, 2 pass everything through. Reading twice gives the same answer, so
@@ -17,11 +17,6 @@ static STATE: AtomicU8 = AtomicU8::new(0);
 /// Whether `preload_config` lets us take TCP over IPv4, and over IPv6.
 static INET: AtomicBool = AtomicBool::new(true);
 static INET6: AtomicBool = AtomicBool::new(true);
-
-unsafe extern "C" {
-    static environ: *const *const c_char;
-    static program_invocation_short_name: *const c_char;
-}
 
 /// Set when the constructor of the library has run, and so has libc's. Relaxed: only the thread
 /// that runs constructors can see it unset.
@@ -36,8 +31,7 @@ pub(crate) fn constructed() {
 /// answer that was found then would be remembered. (What the program does to it after our
 /// constructor has no effect.)
 fn readable() -> bool {
-    // SAFETY: libc's variable, read as getenv reads it.
-    CONSTRUCTED.load(Relaxed) || !unsafe { environ }.is_null()
+    CONSTRUCTED.load(Relaxed) || environment::is_there()
 }
 
 /// False if everything is to be passed through and nothing tracked ([`disabled`]).
@@ -72,15 +66,8 @@ pub(crate) fn takes(domain: c_int) -> bool {
 }
 
 fn read_rules() {
-    // SAFETY: glibc's, a C string from before our constructor to the end; null at the worst.
-    let program = unsafe {
-        if program_invocation_short_name.is_null() {
-            c""
-        } else {
-            CStr::from_ptr(program_invocation_short_name)
-        }
-    };
-    let rules = Rules::load(variable(c"RSOCKET_CONF_DIR").map(CStr::to_bytes), program.to_bytes());
+    let program = environment::program().to_bytes();
+    let rules = Rules::load(variable(c"RSOCKET_CONF_DIR").map(CStr::to_bytes), program);
     INET.store(rules.inet, Relaxed);
     INET6.store(rules.inet6, Relaxed);
     if rules.odd_lines > 0 {

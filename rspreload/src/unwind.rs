@@ -12,36 +12,24 @@
 use core::arch::global_asm;
 use core::ffi::{CStr, c_char, c_void};
 
-use rsocket_host::sys;
+use rsocket_host::{objects, sys};
 
 /// The function of this name in the process's unwinder: the one that all its libraries see, or,
 /// like the C library does it, libgcc_s. Ends the process if there is none, as nothing could go on.
 /// `errno` is as before.
-extern "C" fn find(name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn find(name: *const c_char) -> *mut c_void {
+    // SAFETY: one of the C strings below.
+    let name = unsafe { CStr::from_ptr(name) };
     let before = sys::errno();
-    // SAFETY: `name` is one of the C strings below. Both take the loader's recursive lock.
-    let found = unsafe {
-        let found = libc::dlsym(libc::RTLD_DEFAULT, name);
-        if found.is_null() { in_libgcc(name) } else { found }
-    };
+    let mut found = objects::definition(name);
+    if found.is_null() {
+        found = objects::definition_in(c"libgcc_s.so.1", name);
+    }
+    if found.is_null() {
+        std::process::abort();
+    }
     sys::set_errno(before);
     found
-}
-
-/// # Safety
-/// `name` is a C string.
-unsafe fn in_libgcc(name: *const c_char) -> *mut c_void {
-    const LIBGCC: &CStr = c"libgcc_s.so.1";
-    // SAFETY: C strings; the handle is kept for good.
-    unsafe {
-        let library = libc::dlopen(LIBGCC.as_ptr(), libc::RTLD_NOW);
-        let found =
-            if library.is_null() { core::ptr::null_mut() } else { libc::dlsym(library, name) };
-        if found.is_null() {
-            libc::abort();
-        }
-        found
-    }
 }
 
 // Each name is a jump, so that the unwinder sees the caller's frame as if it had been called

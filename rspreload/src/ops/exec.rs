@@ -4,7 +4,7 @@
 //! (`rsocket_edge::exec_handover`). For any other program, what it is meant to use goes back to TCP
 //! first.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{CStr, c_char, c_int};
 
 use rsocket_edge::conn::fork_group;
 use rsocket_edge::exec_handover;
@@ -12,20 +12,14 @@ use rsocket_edge::exec_handover::Will;
 use rsocket_edge::exec_handover::target::{Program, Verdict, judge};
 use rsocket_edge::socket;
 use rsocket_host::facts::trial;
-use rsocket_host::given;
+use rsocket_host::given::Strings;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys::sandbox;
 use rsocket_host::thread;
 
 use crate::edge::keeping_errno;
-use crate::{real, shadow};
+use crate::shadow;
 use rsocket_host::facts::kernel;
-
-pub(crate) type Strings = *const *const c_char;
-
-unsafe extern "C" {
-    static environ: Strings;
-}
 
 /// What stands on 0 to 2 is about to be another program's too, one that will not track it: TCP, for
 /// good.
@@ -75,13 +69,10 @@ pub(crate) fn spawned(error: c_int) -> c_int {
 
 /// An `exec`: `real` passes it on, and comes back only if it failed. The environment that `real` is
 /// given, if any, takes the place of the caller's.
-///
-/// # Safety
-/// The contract of the `exec` function that was called.
-pub(crate) unsafe fn exec(
+pub(crate) fn exec(
     program: Program<'_>,
-    environment: Strings,
-    real: impl FnOnce(Option<Strings>) -> c_int,
+    environment: Strings<'_>,
+    real: impl FnOnce(Option<*const *const c_char>) -> c_int,
 ) -> c_int {
     // One that never had a socket may have inherited the fork group: what comes to the next program
     // in a message is no stranger's.
@@ -94,8 +85,6 @@ pub(crate) unsafe fn exec(
         keeping_errno(give_away_standard);
         return real(None);
     }
-    // SAFETY: the caller's strings.
-    let environment = unsafe { given::Strings::new(environment) };
     let verdict = keeping_errno(|| judge(program, environment));
     if verdict == Verdict::Fails {
         return real(None);
@@ -132,79 +121,14 @@ pub(crate) fn before_spawned_has(fd: c_int) {
     }
 }
 
-/// `execv`.
-///
-/// # Safety
-/// The contract of execv(3).
-pub(crate) unsafe fn execv(path: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: the caller's promise, and libc's variable.
-    unsafe {
-        exec(Program::Path(given::string(path)), environ, |new| match new {
-            Some(e) => real::execve(path, argv, e),
-            None => real::execv(path, argv),
-        })
-    }
-}
-
-/// `execvp`.
-///
-/// # Safety
-/// The contract of execvp(3).
-pub(crate) unsafe fn execvp(file: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: as in execv().
-    unsafe {
-        exec(Program::Name(given::string(file)), environ, |new| match new {
-            Some(e) => real::execvpe(file, argv, e),
-            None => real::execvp(file, argv),
-        })
-    }
-}
-
-/// `execve`.
-///
-/// # Safety
-/// The contract of execve(2).
-pub(crate) unsafe fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let program = Program::Path(given::string(path));
-        exec(program, envp, |new| real::execve(path, argv, new.unwrap_or(envp)))
-    }
-}
-
 /// Which program `execveat` names.
-///
-/// # Safety
-/// The contract of execveat(2).
-pub(crate) unsafe fn program_at<'a>(dir: c_int, path: *const c_char, flags: c_int) -> Program<'a> {
-    // SAFETY: null or a string, by the caller's promise.
-    let Some(path) = (unsafe { given::string(path) }) else { return Program::Open(-1) };
+pub(crate) fn program_at(dir: c_int, path: Option<&CStr>, flags: c_int) -> Program<'_> {
+    let Some(path) = path else { return Program::Open(-1) };
     match path.to_bytes().first() {
         None if flags & libc::AT_EMPTY_PATH != 0 => Program::Open(dir),
         Some(b'/') => Program::Path(Some(path)),
         _ if dir == libc::AT_FDCWD => Program::Path(Some(path)),
         // Anything else is not looked into: back to TCP.
         _ => Program::Open(-1),
-    }
-}
-
-pub(crate) unsafe extern "C-unwind" fn execl_array(path: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: the array of `listed!`, which ends in the caller's null pointer.
-    unsafe { execv(path, argv) }
-}
-
-pub(crate) unsafe extern "C-unwind" fn execlp_array(file: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: as above.
-    unsafe { execvp(file, argv) }
-}
-
-pub(crate) unsafe extern "C-unwind" fn execle_array(path: *const c_char, argv: Strings) -> c_int {
-    // SAFETY: as above; behind the null pointer stands the environment.
-    unsafe {
-        let mut end = argv;
-        while !(*end).is_null() {
-            end = end.add(1);
-        }
-        execve(path, argv, (*end.add(1)).cast())
     }
 }

@@ -5,6 +5,7 @@
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use rsocket_host::objects::next_definition;
 use rsocket_host::sys;
 
 /// One symbol: its name, the pointer through which it is called, and what stands there if no
@@ -45,9 +46,7 @@ pub(super) fn answer_absent<T: Absent>() -> T {
 #[cold]
 pub(super) fn next(symbol: &Symbol) -> *const () {
     let before = sys::errno();
-    // SAFETY: the name is a C string. dlsym takes the loader's recursive lock, which fork renews in
-    // the child.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.name.as_ptr()) };
+    let found = next_definition(symbol.name);
     sys::set_errno(before);
     let found: *const () = if found.is_null() { symbol.absent } else { found.cast() };
     // Relaxed: the pointer carries no data of ours with it, and every thread stores the same one.
