@@ -4,17 +4,16 @@
 //! siblings may attach one of them when the process has ended (sshd after the log-in). Between
 //! hosts the two ends then know each other by the first bytes that they have seen
 //! ([`rsocket_edge::socket::fingerprint_bytes`]). The sandboxed process has moved some of those
-//! bytes. So there these functions replace the next definitions of `read` and `write`. They look at
-//! what was moved: in memory, without a system call. Bytes that go by other calls are missing,
-//! which makes the ends strangers, and the connection TCP's.
+//! bytes. So there two functions (`hooks/first_bytes_tap.rs`) replace the next definitions of `read`
+//! and `write`. They show what was moved: in memory, without a system call. Bytes that go by other
+//! calls are missing, which makes the ends strangers, and the connection TCP's.
 //!
-//! Must not know sandboxes. Entry point: [`begin`].
+//! Must not know sandboxes. Entry points: [`install`], [`begin`], [`saw`].
 
 use core::ffi::{c_int, c_void};
-use core::mem::transmute;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-use libc::{size_t, ssize_t};
+use libc::ssize_t;
 use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::socket;
 
@@ -25,14 +24,35 @@ use crate::real;
 /// more forgets the others. Relaxed, all of them: set before the program goes on in its sandbox.
 static FD: AtomicI32 = AtomicI32::new(-1);
 static SLOT: AtomicU32 = AtomicU32::new(0);
+/// What is to stand there, of `read` and of `write`.
+static TAPS: [AtomicPtr<()>; 2] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
 /// What stood there before.
 static READ: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static WRITE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
+/// From the constructor: functions that call [`read_before`] and [`write_before`], and then
+/// [`saw`].
+pub(crate) fn install(read: real::read::Type, write: real::write::Type) {
+    let [reads, writes] = &TAPS;
+    reads.store(read as *mut (), Relaxed);
+    writes.store(write as *mut (), Relaxed);
+}
+
+/// The next definition of `read`, once [`begin`] has replaced it.
+pub(crate) fn read_before() -> *mut () {
+    READ.load(Relaxed)
+}
+
+/// The next definition of `write`.
+pub(crate) fn write_before() -> *mut () {
+    WRITE.load(Relaxed)
+}
+
 /// From here on what this process reads and writes of the connection is looked at, though the
 /// process has forgotten it.
 pub(crate) fn begin(fd: c_int, slot: SlotId) {
-    if !socket::watching() || FD.load(Relaxed) >= 0 {
+    let [reads, writes] = TAPS.each_ref().map(|tap| tap.load(Relaxed));
+    if !socket::watching() || FD.load(Relaxed) >= 0 || reads.is_null() {
         return;
     }
     // In the child of a process that did the same they stand there already.
@@ -42,30 +62,16 @@ pub(crate) fn begin(fd: c_int, slot: SlotId) {
     }
     SLOT.store(slot.raw(), Relaxed);
     FD.store(fd, Relaxed);
-    real::read::NEXT.store(read as real::read::Type as *mut (), Relaxed);
-    real::write::NEXT.store(write as real::write::Type as *mut (), Relaxed);
+    real::read::NEXT.store(reads, Relaxed);
+    real::write::NEXT.store(writes, Relaxed);
 }
 
-fn saw(fd: c_int, received: bool, at: *const c_void, r: ssize_t) {
+/// So much was moved, or it failed.
+pub(crate) fn saw(fd: c_int, received: bool, at: *const c_void, r: ssize_t) {
     if fd == FD.load(Relaxed)
         && let Ok(n @ 1..) = usize::try_from(r)
         && let Some(slot) = SlotId::from_raw(SLOT.load(Relaxed))
     {
         socket::fingerprint_bytes(slot, received, &one(at.cast(), n), n);
     }
-}
-
-unsafe extern "C-unwind" fn read(fd: c_int, to: *mut c_void, size: size_t) -> ssize_t {
-    // SAFETY: begin() stored the next definition of this name before this function could be called;
-    // the arguments are the caller's promise.
-    let r = unsafe { transmute::<*mut (), real::read::Type>(READ.load(Relaxed))(fd, to, size) };
-    saw(fd, true, to, r);
-    r
-}
-
-unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, size: size_t) -> ssize_t {
-    // SAFETY: as in read().
-    let r = unsafe { transmute::<*mut (), real::write::Type>(WRITE.load(Relaxed))(fd, from, size) };
-    saw(fd, false, from, r);
-    r
 }

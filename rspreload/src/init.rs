@@ -13,7 +13,7 @@ use rsocket_edge::{exec_handover, process, readiness, socket};
 use rsocket_host::stdio::cookie;
 use rsocket_host::{environment, sys};
 
-use crate::hooks::{handlers, streams};
+use crate::hooks::{first_bytes_tap, handlers, streams};
 use crate::ops::standard;
 use crate::{adopted, policy, real, shadow};
 
@@ -38,6 +38,7 @@ extern "C" fn enter() {
     real::resolve_all();
     sys::install_ppoll(real::ppoll);
     cookie::install(&streams::WAYS);
+    first_bytes_tap::install();
     socket::set_listeners(Listeners {
         mode_changed: readiness::epoll::mode_changed,
         starved: readiness::epoll::starved,
