@@ -1,8 +1,9 @@
 //! Loaded ELF objects as the dynamic linker describes them: their tables, each access checked
 //! against the object's segments, and what it finds by name.
 //!
-//! A [`Slot`] is where an object keeps the address of another's function; [`Slot::bind`] changes it.
-//! Must not know what is looked for. Entry points: [`each`], [`Object::this`], [`next_definition`].
+//! A [`Slot`] is where an object keeps the address of another's function; [`Slot::bind`] changes
+//! it. Must not know what is looked for. Entry points: [`each`], [`Object::this`],
+//! [`next_definition`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -294,8 +295,8 @@ impl<'a> Object<'a> {
         if !inside || !address.is_multiple_of(align_of::<T>()) {
             return None;
         }
-        // SAFETY: mapped and readable for as long as the object is there, aligned, and any bytes are
-        // a value. Nothing writes the tables once the object is loaded.
+        // SAFETY: mapped and readable for as long as the object is there, aligned, and any bytes
+        // are a value. Nothing writes the tables once the object is loaded.
         Some(unsafe { core::slice::from_raw_parts(address as *const T, count) })
     }
 
@@ -427,7 +428,8 @@ pub fn definition(name: &CStr) -> *mut c_void {
     found(libc::RTLD_DEFAULT, name)
 }
 
-/// What a library has by this name, which is loaded for that and for good; null if there is nothing.
+/// What a library has by this name, which is loaded for that and for good; null if there is
+/// nothing.
 #[must_use]
 pub fn definition_in(library: &CStr, name: &CStr) -> *mut c_void {
     // SAFETY: a C string. The constructors of a library that is loaded run as in any dlopen.

@@ -4,9 +4,9 @@
 //! siblings may attach one of them when the process has ended (sshd after the log-in). Between
 //! hosts the two ends then know each other by the first bytes that they have seen
 //! ([`rsocket_edge::socket::fingerprint_bytes`]). The sandboxed process has moved some of those
-//! bytes. So there two functions (`hooks/first_bytes_tap.rs`) replace the next definitions of `read`
-//! and `write`. They show what was moved: in memory, without a system call. Bytes that go by other
-//! calls are missing, which makes the ends strangers, and the connection TCP's.
+//! bytes. So there two functions (`hooks/first_bytes_tap.rs`) replace the next definitions of
+//! `read` and `write`. They show what was moved: in memory, without a system call. Bytes that go by
+//! other calls are missing, which makes the ends strangers, and the connection TCP's.
 //!
 //! Must not know sandboxes. Entry points: [`install`], [`begin`], [`saw`].
 

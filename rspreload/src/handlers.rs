@@ -1,7 +1,7 @@
 //! The program's signal handlers. [`change`] gives libc one function in place of each
-//! (`hooks/handlers.rs`). That function asks `rsocket_host::signals` and then jumps to the program's
-//! own handler. The handler runs on the same frame, with the same arguments, flags and mask, and
-//! returns to the kernel's own return address.
+//! (`hooks/handlers.rs`). That function asks `rsocket_host::signals` and then jumps to the
+//! program's own handler. The handler runs on the same frame, with the same arguments, flags and
+//! mask, and returns to the kernel's own return address.
 //!
 //! What the program asked for stays with the kernel (mask, `SA_RESTART`, `SA_ONSTACK`, ...). The
 //! table here has the handler that was exchanged, and a copy of its flags and mask: `SA_SIGINFO` is

@@ -4,8 +4,8 @@
 //! names every function of libc's that can come near a socket: which are defined here, which are
 //! not, and why. Tests compare it with the library and with libc; `docs/calls.md` is made from it.
 //!
-//! What libc and the kernel call back stands here too: `streams`, `handlers`, `first_bytes_tap`. The
-//! constructor says where those functions are, so that nothing below has to know them.
+//! What libc and the kernel call back stands here too: `streams`, `handlers`, `first_bytes_tap`.
+//! The constructor says where those functions are, so that nothing below has to know them.
 
 mod aio;
 mod aliases64;

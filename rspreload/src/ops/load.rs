@@ -62,8 +62,8 @@ pub(crate) fn opened(dlsym: Function<'_>, real: impl FnOnce() -> *mut c_void) ->
 }
 
 /// Before `dlsym` in such a library: whether what it finds may be a function that has a hook.
-/// Everything that goes by the caller's place is libc's; of the names without a handle, only ours do
-/// not.
+/// Everything that goes by the caller's place is libc's; of the names without a handle, only ours
+/// do not.
 pub(crate) fn may_find_hooked(handle: *mut c_void, name: Option<&CStr>) -> bool {
     handle != libc::RTLD_NEXT
         && name.is_some_and(|name| handle != libc::RTLD_DEFAULT || rebind::is_hook(name))

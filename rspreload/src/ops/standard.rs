@@ -3,8 +3,8 @@
 //!
 //! libc reads and writes for its streams by calls of its own, which no hook sees. Their bytes would
 //! travel by TCP while those of the program's `read` and `write` have left it. So when a connection
-//! comes to stand on such a number, a stream of ours ([`cookie`]) replaces libc's. It is buffered in
-//! the same way.
+//! comes to stand on such a number, a stream of ours ([`cookie`]) replaces libc's. It is buffered
+//! in the same way.
 //!
 //! A stream that holds bytes already, or has been used for wide characters, is left as it is. Must
 //! not know what a connection is. Entry points: [`stands`], and [`own`] before `freopen`.
@@ -24,8 +24,8 @@ pub(crate) fn stands(fd: c_int) {
 #[cold]
 fn replace(fd: c_int) {
     let Some(place) = standard(fd).filter(|place| !place.is_replaced()) else { return };
-    // SAFETY: libc's own variable. A program that puts a stream of its own there, and closes it,
-    // leaves none where libc's functions would look for one.
+    // SAFETY: libc's own variable, which libc's functions go by without being asked. A program that
+    // puts a stream of its own there, and closes it, puts another there, or null.
     let Some(old) = unsafe { place.named() }.filter(|old| old.is_fresh(fd)) else { return };
     let mode = if fd == 0 { c"r" } else { c"w" };
     let Some(new) = cookie::open(fd, mode) else { return };
