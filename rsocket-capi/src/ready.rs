@@ -5,28 +5,26 @@ use core::time::Duration;
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
 use rsocket_edge::edge::{done, leave_rest, micros, millis, nowhere, small};
-use rsocket_edge::readiness::select::Sets;
 use rsocket_edge::{descriptors, readiness};
 use rsocket_host::failure::Failure;
-use rsocket_host::given::{In, Place};
+use rsocket_host::given::{In, Place, Polled, Sets};
 use rsocket_host::sys;
 
-/// # Safety
-/// `list` is null or points to `n` entries.
-unsafe fn poll(list: *mut pollfd, n: nfds_t, timeout: Option<Duration>) -> Result<usize, Failure> {
-    let n = usize::try_from(n).ok().filter(|n| *n <= sys::MAX_FDS).ok_or(Failure::Invalid)?;
-    let fds = match n {
-        0 => &mut [],
-        _ if nowhere(list) => return Err(Failure::BadAddress),
-        // SAFETY: the caller's promise.
-        _ => unsafe { core::slice::from_raw_parts_mut(list, n) },
-    };
-    readiness::poll::poll(fds, timeout, core::ptr::null(), descriptors::find)
+fn poll(list: Polled<'_>, n: nfds_t, timeout: Option<Duration>) -> Result<usize, Failure> {
+    match usize::try_from(n) {
+        Ok(n) if n <= sys::MAX_FDS => {}
+        _ => return Err(Failure::Invalid),
+    }
+    if n > 0 && nowhere(list.as_ptr()) {
+        return Err(Failure::BadAddress);
+    }
+    readiness::poll::poll(list, timeout, core::ptr::null(), descriptors::find)
 }
 
 call! {
     fn rpoll(list: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
-        small(poll(list, n, millis(timeout)))
+        let all = Polled::new(list, usize::try_from(n).unwrap_or(0));
+        small(poll(all, n, millis(timeout)))
     }
 
     fn rselect(

@@ -15,8 +15,9 @@ use libc::{
 };
 use readiness_support::*;
 use rsocket_core::failure::Failure;
+use rsocket_core::given::Sets;
 use rsocket_core::readiness::poll::poll_with;
-use rsocket_core::readiness::select::{Sets, select_with};
+use rsocket_core::readiness::select::select_with;
 use rsocket_core::readiness::source::Events;
 
 static ONE: Mutex<()> = Mutex::new(());

@@ -196,7 +196,7 @@ pub mod readiness {
 
     /// See [`rsocket_core::readiness::select`].
     pub mod select {
-        pub use rsocket_core::readiness::select::{Sets, select};
+        pub use rsocket_core::readiness::select::select;
     }
 }
 

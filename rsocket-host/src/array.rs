@@ -6,6 +6,7 @@
 //! what is in them. Entry points: [`Array::mapped`], [`Array::lent`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{NonNull, null_mut};
 
@@ -81,10 +82,98 @@ impl<T> DerefMut for Array<T> {
     }
 }
 
+/// A list that grows: its first `FEW` values stand where it stands, those up to `MOST` in the memory
+/// of a stack of the library's own. Whoever fills one calls [`Few::empty`].
+#[derive(Debug)]
+pub struct Few<T, const FEW: usize, const MOST: usize> {
+    few: [MaybeUninit<T>; FEW],
+    /// Lent, or null.
+    more: *mut T,
+    len: usize,
+}
+
+impl<T: Copy, const FEW: usize, const MOST: usize> Few<T, FEW, MOST> {
+    const FITS: () = assert!(
+        FEW <= MOST
+            && (MOST - FEW) * size_of::<T>() <= stack::LENT
+            && align_of::<T>() <= sys::PAGE_SIZE
+    );
+
+    /// Without a value.
+    #[inline]
+    #[must_use]
+    pub const fn new() -> Self {
+        let () = Self::FITS;
+        Self { few: [const { MaybeUninit::uninit() }; FEW], more: null_mut(), len: 0 }
+    }
+
+    /// Where the value of this number stands, or would: aligned, and with room for it.
+    #[inline]
+    fn place(&mut self, n: usize) -> Option<*mut T> {
+        if let Some(place) = self.few.get_mut(n) {
+            return Some(place.as_mut_ptr());
+        }
+        if self.more.is_null() {
+            self.more = stack::lend()?.cast();
+        }
+        (n < MOST).then(|| self.more.wrapping_add(n - FEW))
+    }
+
+    /// Whether there is room for one more.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.place(self.len).is_some()
+    }
+
+    /// Adds one, if there is room for it.
+    #[inline]
+    pub fn add(&mut self, value: T) -> bool {
+        let Some(place) = self.place(self.len) else { return false };
+        // SAFETY: a place of ours, aligned and with room for it.
+        unsafe { place.write(value) };
+        self.len += 1;
+        true
+    }
+
+    /// Hands out each in order, and gives the memory back.
+    #[inline]
+    pub fn empty(&mut self, mut each: impl FnMut(T)) {
+        for n in 0..self.len {
+            if let Some(place) = self.place(n) {
+                // SAFETY: add() has written the first `len` places.
+                each(unsafe { place.read() });
+            }
+        }
+        self.len = 0;
+        if !self.more.is_null() {
+            stack::take_back(core::mem::replace(&mut self.more, null_mut()).cast());
+        }
+    }
+}
+
+impl<T: Copy, const FEW: usize, const MOST: usize> Default for Few<T, FEW, MOST> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_grows_up_to_its_most() {
+        let mut list = Few::<u32, 2, 5>::new();
+        for round in 0..3 {
+            let added = (0..7).filter(|n| list.has_room() && list.add(*n)).count();
+            // Under Miri there is no stack to be lent.
+            assert_eq!(added, if cfg!(miri) { 2 } else { 5 }, "{round}");
+            let mut seen = Vec::new();
+            list.empty(|n| seen.push(n));
+            assert!(seen.into_iter().eq(0..added as u32));
+        }
+    }
 
     #[test]
     fn copies_of_a_value_wherever_they_are() {

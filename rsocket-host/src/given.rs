@@ -3,7 +3,7 @@
 //! Each type is made once, where the call comes in, and making it is the promise; what is done with
 //! it further down needs none. `'a` is the time of the call. Null is one of the values, and nothing
 //! need be aligned. Must not know what a call does. Entry points: [`In`], [`Place`], [`Places`],
-//! [`Strings`]; for names and options [`Bytes`] and [`Answer`].
+//! [`Strings`]; for names and options [`Bytes`] and [`Answer`]; for waits [`Polled`] and [`Sets`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -18,8 +18,13 @@ use libc::{sa_family_t, sockaddr, socklen_t};
 use crate::address::SockAddr;
 use crate::failure::Failure;
 
-/// A value to be read.
+mod ready;
+
+pub use ready::{Bits, Polled, Sets};
+
+/// A value to be read: a pointer, as an array of pointers has them.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct In<'a, T>(*const T, PhantomData<&'a T>);
 
 impl<T> Clone for In<'_, T> {
@@ -144,6 +149,12 @@ impl<T: Copy> Places<'_, T> {
     }
 }
 
+impl<'a, T> From<&'a mut [T]> for Places<'a, T> {
+    fn from(all: &'a mut [T]) -> Self {
+        Self { at: all.as_mut_ptr(), len: all.len(), time: PhantomData }
+    }
+}
+
 /// One value that is read and written.
 #[derive(Debug)]
 pub struct Place<'a, T>(Places<'a, T>);
@@ -163,6 +174,13 @@ impl<'a, T: Copy> Place<'a, T> {
     pub const unsafe fn new(at: *mut T) -> Self {
         // SAFETY: the caller's promise.
         Self(unsafe { Places::new(at, 1) })
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.0.is_null()
     }
 
     /// The value, if the pointer is not null.
@@ -281,6 +299,18 @@ impl Bytes<'_> {
         self.first().ok_or(short)
     }
 
+    /// The first of them.
+    #[must_use]
+    pub fn byte(self) -> Option<u8> {
+        self.first()
+    }
+
+    /// The seconds with which a `timeval` begins.
+    #[must_use]
+    pub fn seconds(self) -> Option<i64> {
+        self.first()
+    }
+
     /// As [`SockAddr::read`].
     ///
     /// # Errors
@@ -303,7 +333,11 @@ impl Bytes<'_> {
 /// Any bytes are a value.
 unsafe trait Numbers: Copy {}
 // SAFETY: an integer.
+unsafe impl Numbers for u8 {}
+// SAFETY: an integer.
 unsafe impl Numbers for i32 {}
+// SAFETY: an integer.
+unsafe impl Numbers for i64 {}
 // SAFETY: an integer.
 unsafe impl Numbers for sa_family_t {}
 
@@ -318,7 +352,8 @@ pub struct Answer<'a> {
 impl<'a> Answer<'a> {
     /// # Safety
     /// `length` is null or points to the caller's length. `at` is null or has room for as many
-    /// bytes as that says. Both hold for the time of the call.
+    /// bytes as that says; those that are read have been written. Both hold for the time of the
+    /// call.
     #[must_use]
     pub const unsafe fn new(at: *mut c_void, length: *mut socklen_t) -> Self {
         // SAFETY: the caller's promise.
@@ -350,6 +385,42 @@ impl<'a> Answer<'a> {
     #[must_use]
     pub fn is_null(self) -> bool {
         self.at.is_null() || self.length.as_ptr().is_null()
+    }
+
+    /// How much room there is: none where one of both is null.
+    #[must_use]
+    pub fn room(self) -> usize {
+        if self.at.is_null() { 0 } else { self.length.get().unwrap_or(0) as usize }
+    }
+
+    /// Writes these bytes of the value, which begin `from` bytes behind its first. False, and
+    /// nothing is written, where they would not lie in the room for it.
+    pub fn part(self, from: usize, bytes: &[u8]) -> bool {
+        let fits = from.checked_add(bytes.len()).is_some_and(|end| end <= self.room());
+        if fits && !self.at.is_null() {
+            // SAFETY: not null, and inside the room that there is by the promise of new().
+            unsafe {
+                let to = self.at.cast::<u8>().add(from);
+                core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+            }
+        }
+        fits
+    }
+
+    /// Gives the value of an option whole. False, and nothing is given, where there is no room for
+    /// all of it.
+    pub fn whole(self, value: &[u8]) -> bool {
+        let fits = !self.is_null() && self.part(0, value);
+        if fits {
+            self.length.set(value.len() as socklen_t);
+        }
+        fits
+    }
+
+    /// What the kernel has answered: as many bytes as it says.
+    #[must_use]
+    pub fn said(self) -> Option<Bytes<'a>> {
+        Some(Bytes { at: self.at, length: self.length.get()?, time: PhantomData })
     }
 
     /// Gives the value of an option: as much of it as there is room for, and says how much that is.
@@ -474,5 +545,31 @@ mod tests {
         assert_eq!(answer.option(&[1, 2, 3, 4]), Ok(()));
         answer.no_name();
         assert_eq!((room, length), ([1, 2, 3, 9], 0));
+    }
+
+    #[test]
+    fn an_answer_is_whole_or_there_is_none() {
+        let (mut room, mut length) = ([9_u8; 8], 4);
+        // SAFETY: locals, four bytes of eight; and none.
+        let (answer, none) = unsafe {
+            let null = core::ptr::null_mut();
+            (Answer::new(room.as_mut_ptr().cast(), &raw mut length), Answer::new(null, null.cast()))
+        };
+        assert!(!answer.whole(&[1; 5]) && answer.part(1, &[2]) && !answer.part(3, &[3, 3]));
+        assert!(!answer.part(usize::MAX, &[3]) && !none.whole(&[]) && none.said().is_none());
+        assert_eq!(answer.said().and_then(Bytes::byte), Some(9));
+        assert_eq!(answer.said().and_then(Bytes::seconds), None);
+        assert!(answer.whole(&[7, 0]));
+        assert_eq!((none.room(), answer.room(), room), (0, 2, [7, 0, 9, 9, 9, 9, 9, 9]));
+    }
+
+    #[test]
+    fn pointers_of_an_array() {
+        let number = 5_u32;
+        let mut all = [&raw const number, core::ptr::null()];
+        // SAFETY: such an array.
+        let all = unsafe { Places::<In<'_, u32>>::new(all.as_mut_ptr().cast(), 2) };
+        assert_eq!(all.get(0).and_then(In::get), Some(5));
+        assert_eq!(all.get(1).map(In::get), Some(None));
     }
 }

@@ -133,7 +133,8 @@ fn somebody(fd: RawFd, deadline: &mut AcceptDeadline) -> Result<(), Failure> {
             _ => None,
         };
         let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-        match readiness::poll::poll(&mut one, left, core::ptr::null(), |_| None) {
+        let list = one.as_mut_slice().into();
+        match readiness::poll::poll(list, left, core::ptr::null(), |_| None) {
             Ok(0) => return Err(Failure::Blocked),
             Ok(_) => return Ok(()),
             Err(Failure::Interrupted) if left.is_none() && signals::goes_on(seen) => {}

@@ -11,20 +11,21 @@ use super::mixed::{self, Entry, FEW};
 use super::scratch::Room;
 use super::source::Source;
 use crate::failure::Failure;
+use crate::given::Polled;
 
-/// As `ppoll`. Call it when one of `fds` is on device, has to be looked at again, or is an epoll
+/// As `ppoll`. Call it when one of the list is on device, has to be looked at again, or is an epoll
 /// set of which [`polled`](super::epoll::polled) is true. Otherwise it is right, but slower than
 /// the kernel. A null `mask` leaves the signal mask alone.
 ///
 /// # Errors
 /// `EINTR`, `ENOMEM`, `EINVAL` as the kernel.
 pub fn poll(
-    fds: &mut [pollfd],
+    list: Polled<'_>,
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Failure> {
-    poll_with(&REGISTRY, fds, timeout, mask, find)
+    poll_list(&REGISTRY, list, timeout, mask, find)
 }
 
 /// [`poll`] over any source.
@@ -38,16 +39,28 @@ pub fn poll_with<S: Source>(
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Failure> {
-    let Some(mut entries) = Room::<_, FEW>::new(fds.len(), Entry::NONE) else {
+    poll_list(sets, fds.into(), timeout, mask, find)
+}
+
+fn poll_list<S: Source>(
+    sets: &'static Registry<S>,
+    list: Polled<'_>,
+    timeout: Option<Duration>,
+    mask: *const libc::sigset_t,
+    find: Finder,
+) -> Result<usize, Failure> {
+    let Some(mut entries) = Room::<_, FEW>::new(list.len(), Entry::NONE) else {
         return Err(Failure::NoMemory);
     };
-    for (entry, fd) in entries.slice().iter_mut().zip(fds.iter()) {
-        *entry = Entry::new(fd.fd, fd.events, fd.events | POLLERR | POLLHUP | POLLNVAL);
+    for (i, entry) in entries.slice().iter_mut().enumerate() {
+        if let (Some(fd), Some(events)) = (list.fd(i), list.events(i)) {
+            *entry = Entry::new(fd, events, events | POLLERR | POLLHUP | POLLNVAL);
+        }
     }
     let result = mixed::wait(sets, entries.slice(), timeout, mask, find);
     if result.is_ok() {
-        for (entry, fd) in entries.slice().iter().zip(fds.iter_mut()) {
-            fd.revents = entry.revents;
+        for (i, entry) in entries.slice().iter().enumerate() {
+            list.answer(i, entry.revents);
         }
     }
     entries.release();

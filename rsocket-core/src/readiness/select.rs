@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use libc::{
     POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND,
-    POLLWRNORM, fd_set,
+    POLLWRNORM,
 };
 
 use super::Finder;
@@ -17,49 +17,13 @@ use super::mixed::{self, Entry, FEW};
 use super::scratch::Room;
 use super::source::Source;
 use crate::failure::Failure;
-use crate::given::Places;
+use crate::given::{Bits, Sets};
 use crate::sys;
 
 const IN_SET: i16 = POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR | POLLNVAL;
 const OUT_SET: i16 = POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR | POLLNVAL;
 const EX_SET: i16 = POLLPRI | POLLNVAL;
 const BITS: usize = libc::c_ulong::BITS as usize;
-
-/// A program's set, of any length.
-#[derive(Clone, Copy, Debug)]
-struct Bits<'a>(Places<'a, libc::c_ulong>);
-
-impl Bits<'_> {
-    fn word(self, i: usize) -> libc::c_ulong {
-        self.0.get(i).unwrap_or(0)
-    }
-
-    fn has(self, fd: usize) -> bool {
-        self.word(fd / BITS) >> (fd % BITS) & 1 == 1
-    }
-}
-
-/// The three sets of one call, of descriptors below `nfds`.
-#[derive(Clone, Copy, Debug)]
-pub struct Sets<'a> {
-    nfds: RawFd,
-    /// What is to be readable, writable, and to have urgent data.
-    sets: [Bits<'a>; 3],
-}
-
-impl Sets<'_> {
-    /// Those to read, to write, and of exceptions.
-    ///
-    /// # Safety
-    /// Each set is null or valid for `nfds` bits, rounded up to whole words, for the time of the
-    /// call.
-    #[must_use]
-    pub unsafe fn new(nfds: RawFd, sets: [*mut fd_set; 3]) -> Self {
-        let words = usize::try_from(nfds).unwrap_or(0).div_ceil(BITS);
-        // SAFETY: the caller's promise.
-        Self { nfds, sets: sets.map(|at| Bits(unsafe { Places::new(at.cast(), words) })) }
-    }
-}
 
 /// As `pselect6`. The three sets are written only on success. `timeout`, when given, becomes what
 /// is left of it: the hook for `select` hands that to the program, the one for `pselect` does not.
@@ -86,8 +50,8 @@ pub fn select_with<S: Source>(
     mask: *const libc::sigset_t,
     find: Finder,
 ) -> Result<usize, Failure> {
-    let Ok(nfds) = usize::try_from(sets.nfds) else { return Err(Failure::Invalid) };
-    let [read, write, except] = sets.sets;
+    let Ok(nfds) = usize::try_from(sets.nfds()) else { return Err(Failure::Invalid) };
+    let [read, write, except] = sets.each();
     let asks = |fd: usize| {
         let bit = |set: Bits<'_>, mask: i16| if set.has(fd) { mask } else { 0 };
         bit(read, IN_SET) | bit(write, OUT_SET) | bit(except, EX_SET)
@@ -113,7 +77,7 @@ pub fn select_with<S: Source>(
         result = Err(Failure::BadDescriptor);
     }
     if let Ok(count) = &mut result {
-        *count = report(entries.slice(), sets.sets);
+        *count = report(entries.slice(), sets.each());
     }
     entries.release();
     result
@@ -125,7 +89,7 @@ fn report(entries: &[Entry], sets: [Bits<'_>; 3]) -> usize {
     let mut count = 0;
     for (set, mask) in sets.into_iter().zip([IN_SET, OUT_SET, EX_SET]) {
         let mut rest = entries.iter().peekable();
-        for i in 0..set.0.len() {
+        for i in 0..set.words() {
             let mut found = 0;
             while let Some(e) = rest.next_if(|e| e.fd as usize / BITS == i) {
                 if e.revents & mask != 0 {
@@ -133,7 +97,7 @@ fn report(entries: &[Entry], sets: [Bits<'_>; 3]) -> usize {
                 }
             }
             let after = set.word(i) & found;
-            set.0.set(i, after);
+            set.set_word(i, after);
             count += after.count_ones() as usize;
         }
     }

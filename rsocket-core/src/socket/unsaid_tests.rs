@@ -64,7 +64,8 @@ fn receives(id: SlotId, fd: RawFd, flags: i32) {
 
 fn polls(_: SlotId, fd: RawFd) {
     let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-    assert_eq!(poll::poll(&mut one, Some(Duration::ZERO), null(), find), Ok(1));
+    let list = one.as_mut_slice().into();
+    assert_eq!(poll::poll(list, Some(Duration::ZERO), null(), find), Ok(1));
 }
 
 const FINDS: [(&str, Finds); 4] = [

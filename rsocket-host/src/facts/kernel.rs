@@ -242,6 +242,11 @@ pub fn accept_at_once(fd: RawFd) {
     set(fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &0_i32);
 }
 
+/// Has connect(2) send its packet at once, whatever `TCP_FASTOPEN_CONNECT` said.
+pub fn connect_at_once(fd: RawFd) {
+    set(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &0_i32);
+}
+
 fn set<T>(fd: RawFd, level: i32, option: i32, value: &T) {
     // SAFETY: the kernel reads size_of::<T>() bytes at a valid address.
     unsafe {

@@ -3,7 +3,7 @@
 //!
 //! The kernel tells by the auxiliary vector, which it wrote when it started the program and which
 //! no code changes. Must not know what an answer is for. Entry points: [`entry`], [`seed`],
-//! [`interpreter`], [`own_file`], [`libc_file`], [`is_loaded`].
+//! [`interpreter`], [`own_file`], [`libc_file`], [`is_loaded`], [`function_of`].
 
 use core::ffi::{CStr, c_char, c_ulong, c_void};
 
@@ -84,9 +84,39 @@ unsafe fn file_of(address: *const c_void) -> Option<&'static CStr> {
 /// Whether the dynamic linker finds, by this name, something that it has loaded already.
 #[must_use]
 pub fn is_loaded(name: &CStr) -> bool {
+    !handle_of(name).is_null()
+}
+
+/// The handle of what is loaded already, or null.
+fn handle_of(name: &CStr) -> *mut c_void {
     // SAFETY: a C string; nothing is loaded, and a handle that is not closed only counts what stays
     // anyway.
-    unsafe { !libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD).is_null() }
+    unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
+}
+
+/// The function of this name in a library, if that is loaded already.
+#[must_use]
+pub fn function_of(library: &CStr, name: &CStr) -> Option<*const ()> {
+    let handle = handle_of(library);
+    // SAFETY: not null, and such handles are never closed.
+    if handle.is_null() { None } else { unsafe { look_up(handle, name) } }
+}
+
+/// The function of this name in what the dynamic linker searches behind the file of this code.
+#[must_use]
+pub fn next_function(name: &CStr) -> Option<*const ()> {
+    // SAFETY: it is that.
+    unsafe { look_up(libc::RTLD_NEXT, name) }
+}
+
+/// As dlsym(3).
+///
+/// # Safety
+/// `handle` is `RTLD_NEXT`, or one of dlopen(3)'s that was not closed.
+unsafe fn look_up(handle: *mut c_void, name: &CStr) -> Option<*const ()> {
+    // SAFETY: a C string, and the caller's promise.
+    let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    (!found.is_null()).then_some(found.cast_const().cast())
 }
 
 #[cfg(test)]
@@ -97,6 +127,10 @@ mod tests {
     fn this_program_is_loaded() {
         assert!(own_file().is_some() && libc_file().is_some_and(is_loaded));
         assert!(!is_loaded(c"no-such-library.so"));
+        assert!(function_of(c"libc.so.6", c"getauxval").is_some());
+        assert!(function_of(c"no-such-library.so", c"getauxval").is_none());
+        assert!(function_of(c"libc.so.6", c"no_such_function").is_none());
+        assert!(next_function(c"getauxval").is_some() && next_function(c"no_such").is_none());
         assert!(interpreter().is_some_and(|name| name.to_bytes().starts_with(b"/")));
         assert!(seed().is_some() && entry() != 0);
     }

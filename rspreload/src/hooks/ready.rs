@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::ptr::null;
 
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
-use rsocket_host::given::In;
+use rsocket_host::given::{In, Place, Polled, Sets};
 
 use crate::edge::{micros, millis, span};
 use crate::ops::ready as ops;
@@ -13,7 +13,8 @@ use crate::{real, shadow};
 // Until the first socket is tracked, all of these pass on with one test.
 hook! {
     fn poll(list: *mut pollfd, length: nfds_t, timeout: c_int) -> c_int, when shadow::any() => {
-        ops::poll(list, length, Ok(millis(timeout)), null(), || real::poll(list, length, timeout))
+        let all = Polled::new(list, length as usize);
+        ops::poll(all, Ok(millis(timeout)), null(), || real::poll(list, length, timeout))
     }
 
     fn ppoll(
@@ -22,8 +23,8 @@ hook! {
         timeout: *const timespec,
         mask: *const sigset_t,
     ) -> c_int, when shadow::any() => {
-        let time = span(In::new(timeout));
-        ops::poll(list, length, time, mask, || real::ppoll(list, length, timeout, mask))
+        let (all, time) = (Polled::new(list, length as usize), span(In::new(timeout)));
+        ops::poll(all, time, mask, || real::ppoll(list, length, timeout, mask))
     }
 
     fn __poll_chk(
@@ -54,8 +55,8 @@ hook! {
     ) -> c_int, when shadow::any() => {
         let given = micros(In::new(timeout));
         let pass = || real::select(n, read, write, except, timeout);
-        let taken = ops::select(n, [read, write, except], given, null(), pass);
-        ops::say_rest(taken, timeout, given)
+        let taken = ops::select(Sets::new(n, [read, write, except]), given, null(), pass);
+        ops::say_rest(taken, Place::new(timeout), given)
     }
 
     fn pselect(
@@ -67,6 +68,7 @@ hook! {
         mask: *const sigset_t,
     ) -> c_int, when shadow::any() => {
         let pass = || real::pselect(n, read, write, except, timeout, mask);
-        ops::select(n, [read, write, except], span(In::new(timeout)), mask, pass).result
+        let sets = Sets::new(n, [read, write, except]);
+        ops::select(sets, span(In::new(timeout)), mask, pass).result
     }
 }
