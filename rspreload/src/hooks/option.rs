@@ -2,8 +2,10 @@
 //! [`crate::ops::option`]'s.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
+use core::ptr::null_mut;
 
 use libc::socklen_t;
+use rsocket_host::given::{Answer, Bytes, Place};
 
 use crate::ops::option as ops;
 use crate::{real, shadow};
@@ -16,7 +18,8 @@ hook! {
         value: *const c_void,
         length: socklen_t,
     ) -> c_int, when shadow::tracked(fd) => {
-        ops::setsockopt(fd, (level, name), value, length)
+        let real = || real::setsockopt(fd, level, name, value, length);
+        ops::setsockopt(fd, (level, name), Bytes::new(value, length), real)
     }
 
     fn getsockopt(
@@ -26,17 +29,21 @@ hook! {
         value: *mut c_void,
         length: *mut socklen_t,
     ) -> c_int, when shadow::tracked(fd) => {
-        ops::getsockopt(fd, (level, name), value, length)
+        let real = || real::getsockopt(fd, level, name, value, length);
+        ops::getsockopt(fd, (level, name), Answer::new(value, length), real)
     }
 }
 
 hook! {
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, with slot of fd => {
-        ops::ioctl(slot, fd, request, argument)
+        // Of another request the argument may be anything.
+        let place = if ops::names_integer(request) { argument.cast() } else { null_mut() };
+        let real = || real::ioctl(fd, request, argument);
+        ops::ioctl((slot, fd), request, Place::new(place), real)
     }
 
     fn sockatmark(fd: c_int) -> c_int, with slot of fd => {
-        ops::sockatmark(slot, fd)
+        ops::sockatmark(slot, || real::sockatmark(fd))
     }
 }
 

@@ -4,9 +4,9 @@
 //! not known to be harmless to a connection on a device keeps the connection on TCP, or brings it
 //! back there.
 
-use core::ffi::{c_int, c_long, c_ulong, c_void};
+use core::ffi::{c_int, c_long, c_ulong};
+use core::mem::offset_of;
 
-use libc::socklen_t;
 use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::conn::{handshake, timers};
 use rsocket_edge::socket::options::{
@@ -15,6 +15,7 @@ use rsocket_edge::socket::options::{
 use rsocket_edge::socket::{heard, inq, stamps, urgent};
 use rsocket_edge::{native, socket};
 use rsocket_host::failure::Failure;
+use rsocket_host::given::{Answer, Bytes, Place};
 use rsocket_host::reason::Reason;
 use rsocket_host::sys;
 
@@ -22,8 +23,8 @@ use super::dup::alias;
 use super::exec::meant_for_next;
 use crate::edge::{fail, keeping_errno, readable};
 use crate::room::with_room;
+use crate::shadow;
 use crate::shadow::Entry;
-use crate::{real, shadow};
 use rsocket_edge::socket::timing;
 
 /// `SIOCOUTQNSD`: like `SIOCOUTQ`, but only what has not been sent at all.
@@ -37,27 +38,11 @@ fn duplicates(command: c_int) -> bool {
     matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
 }
 
-/// The kernel's answer to a question for an integer becomes 0.
-///
-/// # Safety
-/// The kernel has written that answer at `value`, and its length at `length`.
-unsafe fn say_nothing(value: *mut c_void, length: *mut socklen_t) {
-    // SAFETY: the caller's promise; the kernel writes no more than an integer.
-    unsafe {
-        value
-            .cast::<u8>()
-            .write_bytes(0, (length.read_unaligned() as usize).min(size_of::<c_int>()))
-    };
-}
-
 /// An option's value, if it is an integer that can be read.
-///
-/// # Safety
-/// `value` is null or the caller's, as setsockopt(2) asks.
-unsafe fn integer_at(value: *const c_void, length: socklen_t) -> Option<c_int> {
-    let is_one = length as usize >= size_of::<c_int>() && readable(value, size_of::<c_int>());
-    // SAFETY: the bytes are there, which was asked just before; an integer may have any value.
-    is_one.then(|| unsafe { value.cast::<c_int>().read_unaligned() })
+fn integer_at(value: Bytes<'_>) -> Option<c_int> {
+    let is_one = value.length() as usize >= size_of::<c_int>()
+        && readable(value.as_ptr(), size_of::<c_int>());
+    if is_one { value.integer().ok() } else { None }
 }
 
 /// A connection, or a listener, whose options the sockets that it gives will have.
@@ -72,11 +57,8 @@ fn endpoint(fd: c_int) -> Option<SlotId> {
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
 
-/// Takes note of a time-out that the kernel has just set.
-///
-/// # Safety
-/// The kernel has read the option's value at `value`.
-unsafe fn timeout_was_set(fd: c_int, level: c_int, name: c_int, value: *const c_void) {
+/// Takes note of a time-out that the kernel has just set: it has read the value.
+fn timeout_was_set(fd: c_int, level: c_int, name: c_int, value: Bytes<'_>) {
     let option = match name {
         libc::SO_RCVTIMEO | SO_RCVTIMEO_NEW => libc::SO_RCVTIMEO,
         libc::SO_SNDTIMEO | SO_SNDTIMEO_NEW => libc::SO_SNDTIMEO,
@@ -84,9 +66,9 @@ unsafe fn timeout_was_set(fd: c_int, level: c_int, name: c_int, value: *const c_
     };
     if level == libc::SOL_SOCKET
         && let Entry::Connection(slot) | Entry::Listener(slot) = shadow::entry(fd)
+        && let Some(seconds) = value.seconds()
     {
-        // SAFETY: the kernel has read a timeval there, which begins with the seconds.
-        socket::timeout_set(slot, option, unsafe { value.cast::<i64>().read_unaligned() });
+        socket::timeout_set(slot, option, seconds);
     }
 }
 
@@ -126,26 +108,18 @@ fn unattached(slot: SlotId, fd: c_int) -> Option<c_int> {
 }
 
 /// Takes note of what the kernel's answer tells the program of the connection's end.
-///
-/// # Safety
-/// The kernel has written that answer at `value`, and its length at `length`.
-unsafe fn tells(
-    (slot, fd): (SlotId, c_int),
-    option: (c_int, c_int),
-    value: *const c_void,
-    length: *const socklen_t,
-) {
-    // SAFETY: the caller's promise.
-    let length = || unsafe { length.read_unaligned() as usize };
-    if option == (libc::IPPROTO_TCP, libc::TCP_INFO) && length() > 0 {
-        // SAFETY: `tcpi_state` is the first byte, and is there.
-        heard::state(slot, unsafe { value.cast::<u8>().read() });
-    } else if option == (libc::SOL_SOCKET, libc::SO_ERROR) && length() == size_of::<c_int>() {
-        // SAFETY: an integer is there.
-        let error = unsafe { value.cast::<c_int>().read_unaligned() };
-        if error != 0 {
-            keeping_errno(|| heard::error(slot, fd));
-        }
+fn tells((slot, fd): (SlotId, c_int), option: (c_int, c_int), answer: Answer<'_>) {
+    let Some(said) = answer.said() else { return };
+    // `tcpi_state` is the first byte.
+    if option == (libc::IPPROTO_TCP, libc::TCP_INFO)
+        && let Some(state) = said.byte()
+    {
+        heard::state(slot, state);
+    } else if option == (libc::SOL_SOCKET, libc::SO_ERROR)
+        && said.length() as usize == size_of::<c_int>()
+        && said.integer().is_ok_and(|error| error != 0)
+    {
+        keeping_errno(|| heard::error(slot, fd));
     }
 }
 
@@ -159,10 +133,7 @@ fn signalled(fd: c_int) {
 /// Answers `TCP_ZEROCOPY_RECEIVE` where bytes lie that the kernel does not have: nothing was
 /// mapped, and so many bytes are there for recv(2). False where the kernel is to say what is wrong
 /// with the question.
-///
-/// # Safety
-/// The pointers are null or the caller's, as getsockopt(2) asks.
-unsafe fn nothing_to_map(value: *mut c_void, length: *mut socklen_t, unread: usize) -> bool {
+fn nothing_to_map(answer: Answer<'_>, unread: usize) -> bool {
     /// The fields that every version of `struct tcp_zerocopy_receive` has (linux/tcp.h).
     #[repr(C)]
     struct Asked {
@@ -170,20 +141,10 @@ unsafe fn nothing_to_map(value: *mut c_void, length: *mut socklen_t, unread: usi
         length: u32,
         recv_skip_hint: u32,
     }
-    // SAFETY: the caller's promise.
-    unsafe {
-        if value.is_null()
-            || length.is_null()
-            || (length.read_unaligned() as usize) < size_of::<Asked>()
-        {
-            return false;
-        }
-        let asked = value.cast::<Asked>();
-        (&raw mut (*asked).length).write_unaligned(0);
-        (&raw mut (*asked).recv_skip_hint)
-            .write_unaligned(u32::try_from(unread).unwrap_or(u32::MAX));
-    }
-    true
+    let hint = u32::try_from(unread).unwrap_or(u32::MAX);
+    answer.room() >= size_of::<Asked>()
+        && answer.part(offset_of!(Asked, length), &0_u32.to_ne_bytes())
+        && answer.part(offset_of!(Asked, recv_skip_hint), &hint.to_ne_bytes())
 }
 
 /// An `fcntl` that asks for a signal whenever something is ready: the kernel sends it, for what it
@@ -225,20 +186,16 @@ pub(crate) fn control(fd: c_int, command: c_int, real: impl Fn() -> c_int) -> c_
     real()
 }
 
-/// `setsockopt`.
-///
-/// # Safety
-/// The contract of setsockopt(2).
-pub(crate) unsafe fn setsockopt(
+/// `setsockopt`; `real` passes it on.
+pub(crate) fn setsockopt(
     fd: c_int,
     (level, name): (c_int, c_int),
-    value: *const c_void,
-    length: socklen_t,
+    value: Bytes<'_>,
+    real: impl FnOnce() -> c_int,
 ) -> c_int {
     let odd = if harmless(level, name) { None } else { endpoint(fd) };
-    // SAFETY: the caller's promise.
-    let integer = || unsafe { integer_at(value, length) };
-    let nothing = || would_change_nothing(fd, level, name, (value.addr(), length), integer());
+    let given = || (value.as_ptr().addr(), value.length());
+    let nothing = || would_change_nothing(fd, level, name, given(), integer_at(value));
     if let Some(slot) = odd
         && changes_sending(level, name)
         && !keeping_errno(nothing)
@@ -246,8 +203,7 @@ pub(crate) unsafe fn setsockopt(
         keeping_errno(|| refuse_for(slot, fd, level, name));
     }
     let before = odd.map(|slot| (slot, keeping_errno(|| Before::ask(fd, level, name))));
-    // SAFETY: as above.
-    let r = unsafe { real::setsockopt(fd, level, name, value, length) };
+    let r = real();
     if r == 0 {
         // What the kernel refuses, or what is so already, changes nothing.
         if let Some((slot, before)) = before {
@@ -259,103 +215,79 @@ pub(crate) unsafe fn setsockopt(
         }
         keeping_errno(|| {
             was_set(fd, level, name);
-            // SAFETY: the kernel has read the value.
-            unsafe { timeout_was_set(fd, level, name, value) };
+            timeout_was_set(fd, level, name, value);
         });
     }
     r
 }
 
-/// `getsockopt`.
-///
-/// # Safety
-/// The contract of getsockopt(2).
-pub(crate) unsafe fn getsockopt(
+/// `getsockopt`; `real` passes it on.
+pub(crate) fn getsockopt(
     fd: c_int,
     (level, name): (c_int, c_int),
-    value: *mut c_void,
-    length: *mut socklen_t,
+    answer: Answer<'_>,
+    real: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let real = || unsafe { real::getsockopt(fd, level, name, value, length) };
     if handshake::concerns(level, name)
         && let Some(slot) = endpoint(fd)
         && keeping_errno(|| socket::option_asked(slot, fd, level, name))
     {
         let r = real();
         if r == 0 {
-            // SAFETY: the kernel has answered.
-            unsafe { say_nothing(value, length) };
+            // The kernel has answered with an integer, or with as much of it as there is room for.
+            let none = 0_i32.to_ne_bytes();
+            answer.part(0, none.get(..answer.room()).unwrap_or(&none));
         }
         return r;
     }
     let Some(slot) = shadow::connection(fd) else { return real() };
-    // SAFETY: as above.
-    if unsafe { answered_here((slot, fd), (level, name), value, length) } {
+    if answered_here((slot, fd), (level, name), answer) {
         return 0;
     }
     let r = real();
     if r == 0 {
-        // SAFETY: the kernel has answered.
-        unsafe { tells((slot, fd), (level, name), value, length) };
+        tells((slot, fd), (level, name), answer);
     }
     r
 }
 
 /// Answers what the kernel does not know of a connection; false where it is to be asked.
-///
-/// # Safety
-/// As [`getsockopt`].
-unsafe fn answered_here(
-    (slot, fd): (SlotId, c_int),
-    option: (c_int, c_int),
-    value: *mut c_void,
-    length: *mut socklen_t,
-) -> bool {
+fn answered_here((slot, fd): (SlotId, c_int), option: (c_int, c_int), answer: Answer<'_>) -> bool {
     // The one option that takes bytes from the stream.
     if option == (libc::IPPROTO_TCP, libc::TCP_ZEROCOPY_RECEIVE) {
         keeping_errno(|| refuse_for(slot, fd, option.0, option.1));
         if let Some(unread) = keeping_errno(|| socket::unread(slot, fd))
-            // SAFETY: the caller's promise.
-            && unsafe { nothing_to_map(value, length, unread) }
+            && nothing_to_map(answer, unread)
         {
             return true;
         }
     }
     if option == (libc::SOL_SOCKET, libc::SO_ERROR)
         && let Some(error) = native::rdma::error(slot, fd).or_else(|| unattached(slot, fd))
-        && !value.is_null()
-        && !length.is_null()
     {
-        // SAFETY: the caller's promise; there is room for an integer, which is asked first.
-        unsafe {
-            if length.read_unaligned() as usize >= size_of::<c_int>() {
-                value.cast::<c_int>().write_unaligned(error);
-                length.write_unaligned(size_of::<c_int>() as socklen_t);
-                return true;
-            }
-        }
+        return answer.whole(&error.to_ne_bytes());
     }
     false
 }
 
-/// `ioctl`.
-///
-/// # Safety
-/// The contract of ioctl(2).
-pub(crate) unsafe fn ioctl(
-    slot: SlotId,
-    fd: c_int,
+/// Whether the argument of an `ioctl` that is ours is the place of an integer.
+#[inline]
+pub(crate) const fn names_integer(request: c_ulong) -> bool {
+    matches!(request, libc::FIOASYNC | libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD | SIOCATMARK)
+}
+
+/// `ioctl`: `place` is null where the request is none that [`names_integer`]; `real` passes it on.
+pub(crate) fn ioctl(
+    (slot, fd): (SlotId, c_int),
     request: c_ulong,
-    argument: *mut c_void,
+    place: Place<'_, c_int>,
+    real: impl FnOnce() -> c_int,
 ) -> c_int {
-    let has_room = || readable(argument, size_of::<c_int>());
+    let has_room = || readable(place.as_ptr(), size_of::<c_int>());
     if request == libc::FIONCLEX {
         meant_for_next(fd);
     }
-    // SAFETY: there is an integer, which is asked first.
-    let wanted = || unsafe { argument.cast::<c_int>().read_unaligned() } != 0;
-    if request == libc::FIOASYNC && has_room() && wanted() {
+    if request == libc::FIOASYNC && has_room() && place.get().is_some_and(|wanted| wanted != 0) {
         signalled(fd);
     }
     let known = match request {
@@ -367,19 +299,14 @@ pub(crate) unsafe fn ioctl(
     match known {
         // A bad pointer is for the kernel to refuse.
         Some(n) if has_room() => {
-            // SAFETY: as above; the caller wants the answer there.
-            unsafe {
-                argument.cast::<c_int>().write_unaligned(c_int::try_from(n).unwrap_or(c_int::MAX))
-            };
+            place.set(c_int::try_from(n).unwrap_or(c_int::MAX));
             0
         }
-        // SAFETY: the caller's promise.
-        _ => unsafe { real::ioctl(fd, request, argument) },
+        _ => real(),
     }
 }
 
-/// `sockatmark`.
-pub(crate) fn sockatmark(slot: SlotId, fd: c_int) -> c_int {
-    // SAFETY: an integer.
-    if urgent::stands_before_mark(slot) { 0 } else { unsafe { real::sockatmark(fd) } }
+/// `sockatmark`; `real` passes it on.
+pub(crate) fn sockatmark(slot: SlotId, real: impl FnOnce() -> c_int) -> c_int {
+    if urgent::stands_before_mark(slot) { 0 } else { real() }
 }
