@@ -4,6 +4,7 @@
 use core::ffi::{c_int, c_uint};
 
 use libc::sigset_t;
+use rsocket_host::given::Place;
 use rsocket_host::sys;
 
 use crate::ops::life as ops;
@@ -12,19 +13,22 @@ use crate::{real, shadow};
 
 hook! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-        ops::socket(domain, kind, protocol)
+        ops::socket(domain, kind, protocol, || real::socket(domain, kind, protocol))
     }
 
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int {
-        ops::plain_pair(with_room(|| real::socketpair(domain, kind, protocol, pair)), pair)
+        let made = with_room(|| real::socketpair(domain, kind, protocol, pair));
+        ops::plain_pair(made, Place::new(pair.cast()))
     }
 
     fn pipe(pair: *mut c_int) -> c_int {
-        ops::plain_pair(with_room(|| real::pipe(pair)), pair)
+        let made = with_room(|| real::pipe(pair));
+        ops::plain_pair(made, Place::new(pair.cast()))
     }
 
     fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
-        ops::plain_pair(with_room(|| real::pipe2(pair, flags)), pair)
+        let made = with_room(|| real::pipe2(pair, flags));
+        ops::plain_pair(made, Place::new(pair.cast()))
     }
 
     fn eventfd(value: c_uint, flags: c_int) -> c_int {
@@ -46,13 +50,14 @@ hook! {
     }
 
     fn closefrom(first: c_int) {
-        ops::closefrom(first)
+        let close_range = |from, to| real::close_range(from, to, 0);
+        ops::closefrom(first, close_range, |rest| real::closefrom(rest))
     }
 }
 
 hook! {
     fn shutdown(fd: c_int, how: c_int) -> c_int, when shadow::tracked(fd) => {
-        ops::shutdown(fd, how)
+        ops::shutdown(fd, how, || real::shutdown(fd, how))
     }
 
     fn close(fd: c_int) -> c_int, when shadow::tracked(fd) || sys::is_private(fd) => {

@@ -9,6 +9,7 @@
 
 mod aio;
 mod aliases64;
+mod by_number;
 mod dup;
 mod epoll;
 mod exec;

@@ -1,9 +1,9 @@
-//! libc's `syscall`: the few numbers by which many programs do what we must know of. [`io_uring`]
-//! has the number of io_uring. `close` is how libuv closes every descriptor, since libc's function
-//! is a cancellation point. `close_range` is called so where libc is older than the kernel.
-//! `seccomp` and Landlock have no function of libc's, and so sandboxes begin here ([`process`];
-//! libseccomp's do), some of them by `prctl`. By others a program waits past every hook
-//! ([`waits`]). All the rest jump on.
+//! libc's `syscall`: the few numbers by which many programs do what we must know of. What is done
+//! for them stands in [`by_number`]. `io_uring_setup` makes a ring. `close` is how libuv closes
+//! every descriptor, since libc's function is a cancellation point. `close_range` is called so where
+//! libc is older than the kernel. `seccomp` and Landlock have no function of libc's, and so
+//! sandboxes begin here (libseccomp's do), some of them by `prctl`. By others a program waits past
+//! every hook ([`waits`]). All the rest jump on.
 //!
 //! `syscall` carries the futexes of every caller and the calls of sandboxes, with up to seven
 //! arguments, before any constructor and in any state. So it is wrapped by comparisons and jumps:
@@ -11,7 +11,8 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::ops::{io_uring, life, process, waits};
+use super::by_number;
+use crate::ops::waits;
 use crate::real;
 
 /// The next definition of `syscall`; before that is known, what finds it.
@@ -55,20 +56,20 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "jmp qword ptr [rip + {next}]",
         ".cfi_endproc",
         close = const libc::SYS_close,
-        closes = sym life::close_by_number,
+        closes = sym by_number::close,
         close_range = const libc::SYS_close_range,
-        closes_range = sym life::close_range_by_number,
+        closes_range = sym by_number::close_range,
         setup = const libc::SYS_io_uring_setup,
-        sets_up = sym io_uring::setup_by_number,
+        sets_up = sym by_number::io_uring_setup,
         seccomp = const libc::SYS_seccomp,
-        filters = sym process::seccomp_by_number,
+        filters = sym by_number::seccomp,
         landlock = const libc::SYS_landlock_restrict_self,
-        restricts = sym process::landlock_by_number,
+        restricts = sym by_number::landlock,
         prctl = const libc::SYS_prctl,
-        controls = sym process::prctl_by_number,
+        controls = sym by_number::prctl,
         waits_end = const waits::END,
         waits = sym waits::NUMBERS,
-        waits_so = sym waits::by_number,
+        waits_so = sym by_number::wait,
         next = sym NEXT,
     );
 }
@@ -101,23 +102,23 @@ pub(crate) unsafe extern "C-unwind" fn syscall() {
         "br x16",
         ".cfi_endproc",
         close = const libc::SYS_close,
-        closes = sym life::close_by_number,
+        closes = sym by_number::close,
         close_range = const libc::SYS_close_range,
-        closes_range = sym life::close_range_by_number,
+        closes_range = sym by_number::close_range,
         setup = const libc::SYS_io_uring_setup,
-        sets_up = sym io_uring::setup_by_number,
+        sets_up = sym by_number::io_uring_setup,
         seccomp = const libc::SYS_seccomp,
-        filters = sym process::seccomp_by_number,
+        filters = sym by_number::seccomp,
         landlock = const libc::SYS_landlock_restrict_self,
-        restricts = sym process::landlock_by_number,
+        restricts = sym by_number::landlock,
         prctl = const libc::SYS_prctl,
-        controls = sym process::prctl_by_number,
+        controls = sym by_number::prctl,
         submit = const libc::SYS_io_submit,
         pselect = const libc::SYS_pselect6,
         ppoll = const libc::SYS_ppoll,
         pwait = const libc::SYS_epoll_pwait,
         pwait2 = const libc::SYS_epoll_pwait2,
-        waits_so = sym waits::by_number,
+        waits_so = sym by_number::wait,
         next = sym NEXT,
     );
 }

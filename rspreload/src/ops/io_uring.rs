@@ -7,31 +7,17 @@
 //! liburing's functions. A program that makes the system call by an instruction of its own is out
 //! of reach.
 
-use core::ffi::{CStr, c_long, c_uint, c_void};
+use core::ffi::CStr;
 
 use rsocket_edge::attach::io_uring;
 use rsocket_edge::socket;
+use rsocket_host::facts::loaded;
 use rsocket_host::reason::Reason;
-use rsocket_host::sys;
 use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
+use crate::policy;
 use crate::shadow::{self, Entry};
-use crate::{policy, real};
-
-/// `syscall(SYS_io_uring_setup, entries, parameters)`.
-pub(crate) unsafe extern "C-unwind" fn setup_by_number(
-    number: c_long,
-    entries: c_uint,
-    parameters: *mut c_void,
-) -> c_long {
-    if refused() {
-        sys::set_errno(libc::ENOSYS);
-        return -1;
-    }
-    // SAFETY: the arguments are the caller's.
-    unsafe { real::syscall_by_number()(number, entries, parameters) }
-}
 
 /// Whether a ring is refused. If it is not, every connection of the process goes back to, or stays
 /// on, TCP.
@@ -58,18 +44,6 @@ pub(crate) fn refused() -> bool {
 /// liburing's function of that name, wherever the program has it from. liburing may have been
 /// loaded after us, and only for one of the program's libraries.
 pub(crate) fn liburing(name: &CStr) -> Option<*const ()> {
-    // SAFETY: C strings; RTLD_NOLOAD finds what is loaded already, and never unloads it since the
-    // handle is never closed.
-    unsafe {
-        let mut found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        for library in [c"liburing.so.2", c"liburing.so.1"] {
-            if found.is_null() {
-                let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-                if !handle.is_null() {
-                    found = libc::dlsym(handle, name.as_ptr());
-                }
-            }
-        }
-        (!found.is_null()).then_some(found.cast_const().cast())
-    }
+    let of = |library| loaded::function_of(library, name);
+    loaded::next_function(name).or_else(|| of(c"liburing.so.2")).or_else(|| of(c"liburing.so.1"))
 }

@@ -1,9 +1,10 @@
 //! How descriptors come and go: `socket`, `close`, and the calls that hand out numbers.
 
-use core::ffi::{c_int, c_long, c_uint};
+use core::ffi::{c_int, c_uint};
 
 use rsocket_edge::socket as core_socket;
 use rsocket_host::failure::Failure;
+use rsocket_host::given::Place;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys;
 use rsocket_host::sys::sandbox;
@@ -12,7 +13,7 @@ use super::process::leave_to_kernel;
 use crate::edge::{fail, keeping_errno};
 use crate::room::{self, with_room};
 use crate::shadow::{self, Entry};
-use crate::{adopted, policy, real};
+use crate::{adopted, policy};
 
 /// Closes the range, and leaves what is inside it alone: no descriptor, only an entry in the
 /// kernel's table.
@@ -26,14 +27,11 @@ pub(crate) fn plain(fd: c_int) -> c_int {
     fd
 }
 
-/// The same for a call that gives a pair.
-///
-/// # Safety
-/// If `result` is 0, `pair` points to the two numbers that the kernel has just written.
-pub(crate) unsafe fn plain_pair(result: c_int, pair: *const c_int) -> c_int {
-    if result == 0 {
-        // SAFETY: the caller's promise.
-        let [a, b] = unsafe { pair.cast::<[c_int; 2]>().read() };
+/// The same for a call that gives a pair, if its result is 0.
+pub(crate) fn plain_pair(result: c_int, pair: Place<'_, [c_int; 2]>) -> c_int {
+    if result == 0
+        && let Some([a, b]) = pair.get()
+    {
         shadow::fresh(a);
         shadow::fresh(b);
     }
@@ -152,10 +150,14 @@ fn before_close_range(first: c_uint, last: c_uint) {
     (first..=last).for_each(before_close);
 }
 
-/// `socket`.
-pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: three integers.
-    let fd = with_room(|| unsafe { real::socket(domain, kind, protocol) });
+/// `socket`, which `real` makes.
+pub(crate) fn socket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    let fd = with_room(real);
     if fd >= 0 {
         shadow::fresh(fd);
         room::made(fd);
@@ -166,8 +168,13 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     fd
 }
 
-/// `closefrom`.
-pub(crate) fn closefrom(first: c_int) {
+/// `closefrom`. `close_range` closes what lies between two numbers, both of them with it; `real` is
+/// libc's own.
+pub(crate) fn closefrom(
+    first: c_int,
+    close_range: impl Fn(c_uint, c_uint) -> c_int,
+    real: impl FnOnce(c_int),
+) {
     let from = c_uint::try_from(first).unwrap_or(0);
     let mut rest = from;
     let next = |from| {
@@ -181,23 +188,20 @@ pub(crate) fn closefrom(first: c_int) {
     while let Some(private) = next(rest) {
         if private > rest {
             before_close_range(rest, private - 1);
-            // SAFETY: three integers.
-            unsafe { real::close_range(rest, private - 1, 0) };
+            close_range(rest, private - 1);
         }
         rest = private + 1;
     }
     before_close_range(rest, c_uint::MAX);
-    // SAFETY: an integer.
-    unsafe { real::closefrom(c_int::try_from(rest).unwrap_or(c_int::MAX)) };
+    real(c_int::try_from(rest).unwrap_or(c_int::MAX));
 }
 
-/// `shutdown`.
-pub(crate) fn shutdown(fd: c_int, how: c_int) -> c_int {
+/// `shutdown`; `real` passes it on.
+pub(crate) fn shutdown(fd: c_int, how: c_int, real: impl FnOnce() -> c_int) -> c_int {
     if let Some(slot) = shadow::connection(fd) {
         core_socket::shutdown(slot, fd, how);
     }
-    // SAFETY: two integers.
-    let r = unsafe { real::shutdown(fd, how) };
+    let r = real();
     if let Some(slot) = shadow::connection(fd) {
         if r == 0 {
             core_socket::has_shut(slot);
@@ -206,27 +210,6 @@ pub(crate) fn shutdown(fd: c_int, how: c_int) -> c_int {
         }
     }
     r
-}
-
-/// `syscall(SYS_close, fd)`, which stays that: no cancellation point.
-pub(crate) unsafe extern "C-unwind" fn close_by_number(number: c_long, fd: c_int) -> c_long {
-    // SAFETY: the argument is the caller's.
-    close_by(fd, || unsafe { real::syscall_by_number()(number, fd) })
-}
-
-/// `syscall(SYS_close_range, first, last, flags)`.
-pub(crate) unsafe extern "C-unwind" fn close_range_by_number(
-    number: c_long,
-    first: c_uint,
-    last: c_uint,
-    flags: c_int,
-) -> c_long {
-    // SAFETY: the arguments are the caller's, or a part of its range. The kernel's answer is an
-    // int.
-    close_range_by(first, last, flags, |from, to, flags| unsafe {
-        real::syscall_by_number()(number, from, to, flags) as c_int
-    })
-    .into()
 }
 
 #[cfg(test)]

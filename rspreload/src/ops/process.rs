@@ -6,7 +6,7 @@
 //! programs set it that never filter anything. A filter that a program installs by an instruction
 //! of its own is not seen here; see [`filter::sandboxed`].
 
-use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use core::ffi::{c_int, c_uint, c_ulong};
 
 use rsocket_edge::{process, readiness, socket};
 use rsocket_host::facts::{filter, trial};
@@ -15,8 +15,8 @@ use rsocket_host::sys;
 use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
+use crate::first_bytes_tap;
 use crate::shadow::{self, Entry};
-use crate::{first_bytes_tap, real};
 
 /// Everything goes back to TCP, and what then is the kernel's alone is forgotten.
 #[cold]
@@ -71,48 +71,21 @@ const fn filters(operation: c_uint, flags: c_uint, arguments: usize) -> bool {
     }
 }
 
-/// `syscall(SYS_seccomp, operation, flags, arguments)`. With whatever flags: a filter for one
-/// thread is a filter for whatever that thread calls, and each thread calls us.
-pub(crate) unsafe extern "C-unwind" fn seccomp_by_number(
-    number: c_long,
-    operation: c_uint,
-    flags: c_uint,
-    arguments: *mut c_void,
-) -> c_long {
-    if filters(operation, flags, arguments.addr()) {
+/// Before `seccomp`. With whatever flags: a filter for one thread is a filter for whatever that
+/// thread calls, and each thread calls us.
+pub(crate) fn before_seccomp(operation: c_uint, flags: c_uint, arguments: usize) {
+    if filters(operation, flags, arguments) {
         sandbox_ahead();
     }
-    // SAFETY: the arguments are the caller's.
-    unsafe { real::syscall_by_number()(number, operation, flags, arguments) }
 }
 
-/// `syscall(SYS_landlock_restrict_self, ruleset, flags)`. Landlock kills no process for a call. But
-/// a ruleset, which cannot be looked into, may forbid to signal a waker of a process outside, which
-/// then sleeps for good. Without a ruleset it is only about logs.
-pub(crate) unsafe extern "C-unwind" fn landlock_by_number(
-    number: c_long,
-    ruleset: c_int,
-    flags: c_uint,
-) -> c_long {
+/// Before `landlock_restrict_self`. Landlock kills no process for a call. But a ruleset, which
+/// cannot be looked into, may forbid to signal a waker of a process outside, which then sleeps for
+/// good. Without a ruleset it is only about logs.
+pub(crate) fn before_landlock(ruleset: c_int) {
     if ruleset >= 0 {
         sandbox_ahead();
     }
-    // SAFETY: the arguments are the caller's.
-    unsafe { real::syscall_by_number()(number, ruleset, flags) }
-}
-
-/// `syscall(SYS_prctl, option, …)`.
-pub(crate) unsafe extern "C-unwind" fn prctl_by_number(
-    number: c_long,
-    option: c_int,
-    a: c_ulong,
-    b: c_ulong,
-    c: c_ulong,
-    d: c_ulong,
-) -> c_long {
-    before_prctl(option, a, b);
-    // SAFETY: the arguments are the caller's.
-    unsafe { real::syscall_by_number()(number, option, a, b, c, d) }
 }
 
 /// What the program's next call says about its sandbox, if it is about that.

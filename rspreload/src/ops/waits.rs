@@ -4,16 +4,16 @@
 //! for an epoll set on, the process is. A program that waits by instructions of its own is found
 //! out by [`rsocket_edge::attach::own_waits`]. Must not know how a connection goes back.
 
-use core::ffi::{c_int, c_long, c_void};
+use core::ffi::{c_int, c_long};
 
 use rsocket_edge::attach::own_waits;
 use rsocket_edge::{readiness, socket};
+use rsocket_host::given::{In, Places, Polled};
 use rsocket_host::probe;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
-use crate::real;
 use crate::shadow::{self, Entry};
 
 /// One more than the largest of the numbers.
@@ -52,50 +52,59 @@ const MOST: usize = 4096;
 /// Descriptors of one `poll` or `select`.
 const FDS: usize = 1 << 20;
 
-/// `syscall(NUMBER, …)` of a call that waits.
-pub(crate) unsafe extern "C-unwind" fn by_number(
-    number: c_long,
-    a: c_long,
-    b: c_long,
-    c: c_long,
-    d: c_long,
-    e: c_long,
-    f: c_long,
-) -> c_long {
-    if shadow::any() && shadow::mine() && !sandbox::inside() {
-        keeping_errno(|| {
-            if number == libc::SYS_io_submit {
-                submits(b, c as *const *const Request);
-            } else if is_select(number) {
-                [b, c, d].into_iter().for_each(|set| selects(a, set as *const u64));
-            } else if is_poll(number) {
-                polls(a as *const libc::pollfd, b);
-            } else if own_waits::seen() {
-                all_back();
-            }
-        });
-    }
-    // SAFETY: the arguments are the caller's.
-    unsafe { real::syscall_by_number()(number, a, b, c, d, e, f) }
+/// What a call that waits names.
+#[derive(Clone, Copy)]
+pub(crate) enum Named<'a> {
+    /// A list of descriptors.
+    List(Polled<'a>),
+    /// Sets of the descriptors below the number.
+    Sets(c_long, [Places<'a, u64>; 3]),
+    /// Requests of `io_submit`.
+    Requests(Places<'a, In<'a, Request>>),
+    /// An epoll set.
+    Set,
+}
+
+/// How many of so many things a call is taken to name.
+pub(crate) fn some(count: c_long) -> usize {
+    // The kernel refuses more than the program may have.
+    usize::try_from(count).unwrap_or(0).min(FDS)
+}
+
+/// Whether there is anything for [`before`] to do.
+#[inline]
+pub(crate) fn concern() -> bool {
+    shadow::any() && shadow::mine() && !sandbox::inside()
+}
+
+/// Before a call that waits is made by number.
+pub(crate) fn before(named: Named<'_>) {
+    keeping_errno(|| match named {
+        Named::Requests(list) => submits(list),
+        Named::Sets(end, sets) => sets.into_iter().for_each(|set| selects(end, set)),
+        Named::List(list) => polls(list),
+        Named::Set if own_waits::seen() => all_back(),
+        Named::Set => {}
+    });
 }
 
 #[cfg(target_arch = "x86_64")]
-fn is_select(number: c_long) -> bool {
+pub(crate) fn is_select(number: c_long) -> bool {
     number == libc::SYS_select || number == libc::SYS_pselect6
 }
 
 #[cfg(target_arch = "x86_64")]
-fn is_poll(number: c_long) -> bool {
+pub(crate) fn is_poll(number: c_long) -> bool {
     number == libc::SYS_poll || number == libc::SYS_ppoll
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn is_select(number: c_long) -> bool {
+pub(crate) fn is_select(number: c_long) -> bool {
     number == libc::SYS_pselect6
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn is_poll(number: c_long) -> bool {
+pub(crate) fn is_poll(number: c_long) -> bool {
     number == libc::SYS_ppoll
 }
 
@@ -110,26 +119,19 @@ fn back(fd: c_int) {
 }
 
 /// Without descriptors it is a sleep.
-fn polls(list: *const libc::pollfd, count: c_long) {
-    // The kernel refuses more than the program may have.
-    let count = usize::try_from(count).unwrap_or(0).min(FDS);
-    if probe::present(list, count) {
-        for i in 0..count {
-            // SAFETY: the list is there.
-            back(unsafe { (&raw const (*list.add(i)).fd).read_unaligned() });
-        }
+fn polls(list: Polled<'_>) {
+    if probe::present(list.as_ptr(), list.len()) {
+        (0..list.len()).filter_map(|i| list.fd(i)).for_each(back);
     }
 }
 
 /// One of the sets of `select`; the kernel reads whole words of it.
-fn selects(end: c_long, set: *const u64) {
-    let words = usize::try_from(end).unwrap_or(0).min(FDS).div_ceil(64);
-    if set.is_null() || !probe::present(set, words) {
+fn selects(end: c_long, set: Places<'_, u64>) {
+    if !probe::present(set.as_ptr(), set.len()) {
         return;
     }
-    for i in 0..words {
-        // SAFETY: the set is there.
-        let mut bits = unsafe { set.add(i).read_unaligned() };
+    for i in 0..set.len() {
+        let mut bits = set.get(i).unwrap_or(0);
         while bits != 0 {
             let fd = c_long::try_from(i * 64).unwrap_or(c_long::MAX)
                 + c_long::from(bits.trailing_zeros());
@@ -151,9 +153,10 @@ fn all_back() {
     readiness::epoll::leave_to_kernel();
 }
 
-/// The beginning of the kernel's `struct iocb`.
+/// The kernel's `struct iocb`.
+#[derive(Clone, Copy)]
 #[repr(C)]
-struct Request {
+pub(crate) struct Request {
     data: u64,
     key: u32,
     flags: u32,
@@ -164,23 +167,20 @@ struct Request {
 }
 
 /// The sockets that the requests name are the kernel's: to wait for, to read or to write.
-fn submits(count: c_long, list: *const *const Request) {
-    let count = usize::try_from(count).unwrap_or(0).min(MOST);
-    if !probe::present(list, count) {
+fn submits(list: Places<'_, In<'_, Request>>) {
+    let count = list.len().min(MOST);
+    if !probe::present(list.as_ptr(), count) {
         return;
     }
     for i in 0..count {
-        // SAFETY: the list is there; the caller's promise is the kernel's to check.
-        let request = unsafe { list.add(i).read_unaligned() };
-        if request.is_null() || !probe::present(request, 1) {
-            return;
-        }
-        // SAFETY: it is there.
-        back(unsafe { (&raw const (*request).fd).read_unaligned() }.cast_signed());
+        // A bad pointer is for the kernel to refuse.
+        let Some(request) = list.get(i).filter(|at| probe::present(at.as_ptr(), 1)) else { return };
+        let Some(request) = request.get() else { return };
+        back(request.fd.cast_signed());
     }
 }
 
-const _: () = assert!(size_of::<Request>() == 64 && size_of::<*const c_void>() == 8);
+const _: () = assert!(size_of::<Request>() == 64);
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
