@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::ptr::null;
 
 use libc::{epoll_event, sigset_t, timespec};
+use rsocket_edge::readiness::epoll::{Change, Ctl, Pwait, Wait};
 use rsocket_host::given::In;
 
 use crate::edge::{millis, span};
@@ -12,6 +13,11 @@ use crate::ops::epoll as ops;
 use crate::real;
 use crate::room::with_room;
 use crate::shadow::{self, Entry};
+
+// SAFETY: the next definition of that function, which has its contract.
+const CTL: Ctl = unsafe { Ctl::new(real::epoll_ctl) };
+// SAFETY: as above.
+const PWAIT: Pwait = unsafe { Pwait::new(real::epoll_pwait) };
 
 hook! {
     fn epoll_create(size: c_int) -> c_int {
@@ -30,7 +36,8 @@ hook! {
         fd: c_int,
         event: *mut epoll_event,
     ) -> c_int, when shadow::tracked(set) || shadow::tracked(fd) => {
-        ops::ctl(set, op, fd, event)
+        let change = Change { epfd: set, op, fd, event: In::new(event) };
+        ops::ctl(change, CTL, || real::epoll_ctl(set, op, fd, event))
     }
 
     fn epoll_wait(
@@ -40,7 +47,7 @@ hook! {
         timeout: c_int,
     ) -> c_int, when shadow::tracked(set) => {
         match shadow::entry(set) {
-            Entry::Set => ops::wait(set, events, most, millis(timeout), null()),
+            Entry::Set => ops::wait(Wait::new(set, events, most, millis(timeout), null()), PWAIT),
             _ => real::epoll_wait(set, events, most, timeout),
         }
     }
@@ -53,7 +60,7 @@ hook! {
         mask: *const sigset_t,
     ) -> c_int, when shadow::tracked(set) => {
         match shadow::entry(set) {
-            Entry::Set => ops::wait(set, events, most, millis(timeout), mask),
+            Entry::Set => ops::wait(Wait::new(set, events, most, millis(timeout), mask), PWAIT),
             _ => real::epoll_pwait(set, events, most, timeout, mask),
         }
     }
@@ -66,7 +73,7 @@ hook! {
         mask: *const sigset_t,
     ) -> c_int, when shadow::tracked(set) => {
         match (shadow::entry(set), span(In::new(timeout))) {
-            (Entry::Set, Ok(time)) => ops::wait(set, events, most, time, mask),
+            (Entry::Set, Ok(time)) => ops::wait(Wait::new(set, events, most, time, mask), PWAIT),
             _ => real::epoll_pwait2(set, events, most, timeout, mask),
         }
     }

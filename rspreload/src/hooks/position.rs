@@ -4,6 +4,7 @@
 use core::ffi::c_int;
 
 use libc::{iovec, off_t, ssize_t};
+use rsocket_edge::message::List;
 
 use crate::ops::position as ops;
 use crate::{real, shadow};
@@ -16,7 +17,8 @@ hook! {
         at: off_t,
         flags: c_int,
     ) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
-        ops::read(fd, (list, length), flags, || real::preadv2(fd, list, length, at, flags))
+        let all = usize::try_from(length).ok().map(|n| List::new(list, n));
+        ops::read(fd, all, flags, || real::preadv2(fd, list, length, at, flags))
     }
 
     fn preadv64v2(
@@ -36,7 +38,8 @@ hook! {
         at: off_t,
         flags: c_int,
     ) -> ssize_t, when at == -1 && shadow::tracked(fd) => {
-        ops::write(fd, (list, length), flags, || real::pwritev2(fd, list, length, at, flags))
+        let all = usize::try_from(length).ok().map(|n| List::new(list, n));
+        ops::write(fd, all, flags, || real::pwritev2(fd, list, length, at, flags))
     }
 
     fn pwritev64v2(

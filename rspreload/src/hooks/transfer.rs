@@ -4,6 +4,7 @@
 use core::ffi::{c_int, c_uint};
 
 use libc::{loff_t, off_t, size_t, ssize_t};
+use rsocket_host::given::Place;
 
 use crate::ops::transfer as ops;
 use crate::{real, shadow};
@@ -16,7 +17,7 @@ hook! {
         length: size_t,
     ) -> ssize_t, with slot of to => {
         let real = |length| real::sendfile(to, from, offset, length);
-        ops::sendfile((slot, to), from, offset, length, real)
+        ops::sendfile((slot, to), from, Place::new(offset), length, real)
     }
 
     fn sendfile64(
@@ -26,7 +27,7 @@ hook! {
         length: size_t,
     ) -> ssize_t, with slot of to => {
         let real = |length| real::sendfile64(to, from, offset, length);
-        ops::sendfile((slot, to), from, offset, length, real)
+        ops::sendfile((slot, to), from, Place::new(offset), length, real)
     }
 }
 

@@ -3,26 +3,18 @@
 
 use core::ffi::c_int;
 
-use libc::aiocb;
+use rsocket_host::given::{In, Places};
 
 use super::stdio::unseen;
 
-/// # Safety
-/// `block` is null or the caller's control block.
-pub(crate) unsafe fn seen(block: *const aiocb) {
-    if !block.is_null() {
-        // SAFETY: the caller's promise.
-        unseen(unsafe { (&raw const (*block).aio_fildes).read_unaligned() });
+/// What is asked of a descriptor, which is the first field of the control block.
+pub(crate) fn seen(block: In<'_, c_int>) {
+    if let Some(fd) = block.get() {
+        unseen(fd);
     }
 }
 
-/// # Safety
-/// `list` is null or points to `length` pointers, each null or to a control block.
-pub(crate) unsafe fn each(list: *const *mut aiocb, length: c_int) {
-    if !list.is_null() {
-        for i in 0..usize::try_from(length).unwrap_or(0) {
-            // SAFETY: below the length, by the caller's promise.
-            unsafe { seen(list.add(i).read()) };
-        }
-    }
+/// Many of those.
+pub(crate) fn each(list: Places<'_, In<'_, c_int>>) {
+    (0..list.len()).filter_map(|i| list.get(i)).for_each(seen);
 }

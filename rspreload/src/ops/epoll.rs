@@ -2,18 +2,15 @@
 //! must be known after it. What a set is stands in `rsocket_edge::readiness::epoll`.
 
 use core::ffi::c_int;
-use core::time::Duration;
 
-use libc::{epoll_event, sigset_t};
 use rsocket_edge::readiness::epoll::{Change, Ctl, Pwait, Wait};
 use rsocket_edge::{readiness, socket};
-use rsocket_host::given::In;
 use rsocket_host::reason::Reason;
 
 use super::name::about_to_wait;
-use crate::edge::{fail, keeping_errno, small};
+use crate::edge::{done, keeping_errno, small};
+use crate::policy;
 use crate::shadow::{self, Entry};
-use crate::{policy, real};
 
 /// Begins to track a set that the program has just made.
 pub(crate) fn made(set: c_int) -> c_int {
@@ -29,37 +26,19 @@ pub(crate) fn made(set: c_int) -> c_int {
     set
 }
 
-/// # Safety
-/// The contract of `epoll_pwait`.
-pub(crate) unsafe fn wait(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: Option<Duration>,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's promises, passed on.
-    let (wait, real) =
-        unsafe { (Wait::new(set, events, most, timeout, mask), Pwait::new(real::epoll_pwait)) };
-    small(readiness::epoll::wait(wait, real))
+/// A wait on a set of ours, whatever its spelling.
+pub(crate) fn wait(wait: Wait<'_>, kernel: Pwait) -> c_int {
+    small(readiness::epoll::wait(wait, kernel))
 }
 
-/// `epoll_ctl`.
-///
-/// # Safety
-/// The contract of epoll_ctl(2).
-pub(crate) unsafe fn ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+/// `epoll_ctl`; `real` passes it on.
+pub(crate) fn ctl(change: Change<'_>, kernel: Ctl, real: impl FnOnce() -> c_int) -> c_int {
+    let Change { epfd: set, op, fd, .. } = change;
     if op != libc::EPOLL_CTL_DEL {
         about_to_wait(fd);
     }
     if shadow::entry(set) == Entry::Set {
-        // SAFETY: the caller's promise; `real` has libc's own.
-        let (event, real) = unsafe { (In::new(event.cast_const()), Ctl::new(real::epoll_ctl)) };
-        let change = Change { epfd: set, op, fd, event };
-        return match readiness::epoll::ctl(change, shadow::find, real) {
-            Ok(()) => 0,
-            Err(e) => fail(e),
-        };
+        return done(readiness::epoll::ctl(change, shadow::find, kernel));
     }
     // A set that we did not see being made: only the kernel will ever wait on it.
     if op != libc::EPOLL_CTL_DEL
@@ -67,6 +46,5 @@ pub(crate) unsafe fn ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_eve
     {
         keeping_errno(|| socket::give_away(slot, fd, Reason::OddUse));
     }
-    // SAFETY: as above.
-    unsafe { real::epoll_ctl(set, op, fd, event) }
+    real()
 }

@@ -3,14 +3,15 @@
 
 use core::ffi::c_int;
 
-use libc::{iovec, ssize_t};
+use libc::ssize_t;
+use rsocket_edge::message::List;
 use rsocket_edge::socket;
 use rsocket_edge::socket::Route;
 use rsocket_host::failure::Failure;
 
 use super::recv;
 use super::send::{self, How};
-use crate::edge::{fail, iovecs};
+use crate::edge::fail;
 use crate::shadow;
 
 /// `RWF_NOWAIT`: `MSG_DONTWAIT` on a socket.
@@ -26,20 +27,16 @@ fn as_flags(flags: c_int) -> Option<c_int> {
     }
 }
 
-/// `preadv2` from where the file stands.
-///
-/// # Safety
-/// The contract of `readv`; `real` passes the call on.
-pub(crate) unsafe fn read(
+/// `preadv2` from where the file stands; there is no list where its length is negative. `real`
+/// passes the call on.
+pub(crate) fn read(
     fd: c_int,
-    (list, length): (*const iovec, c_int),
+    list: Option<List<'_>>,
     flags: c_int,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     let Some(slot) = shadow::connection(fd) else { return real() };
-    // SAFETY: the caller's promise.
-    let to = usize::try_from(length).ok().and_then(|n| unsafe { iovecs(list, n) });
-    match (to, as_flags(flags)) {
+    match (list.and_then(List::taken), as_flags(flags)) {
         (Some(to), Some(flags)) => recv::read_like(slot, fd, to, flags, real),
         (None, _) => real(),
         (_, None) => match recv::enter_kernel(slot, fd) {
@@ -55,19 +52,15 @@ pub(crate) unsafe fn read(
     }
 }
 
-/// `pwritev2` to where the file stands.
-///
-/// # Safety
-/// The contract of `writev`; `real` passes the call on.
-pub(crate) unsafe fn write(
+/// `pwritev2` to where the file stands, as [`read`].
+pub(crate) fn write(
     fd: c_int,
-    (list, length): (*const iovec, c_int),
+    list: Option<List<'_>>,
     flags: c_int,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     let Some(slot) = shadow::connection(fd) else { return real() };
-    // SAFETY: the caller's promise.
-    match usize::try_from(length).ok().and_then(|n| unsafe { iovecs(list, n) }) {
+    match list.and_then(List::taken) {
         Some(from) => {
             let known = as_flags(flags);
             let how = How { flags: known.unwrap_or(0), odd: known.is_none() };

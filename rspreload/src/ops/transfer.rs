@@ -10,6 +10,7 @@ use rsocket_edge::socket::prospect::{Prospect, prospect};
 use rsocket_edge::socket::sendfile::to_device;
 use rsocket_edge::socket::{Route, splice};
 use rsocket_host::failure::Failure;
+use rsocket_host::given::Place;
 use rsocket_host::signals;
 use rsocket_host::signals::Since;
 use rsocket_host::stack;
@@ -58,13 +59,10 @@ fn part(prospect: Prospect, moved: usize) -> usize {
 }
 
 /// `sendfile` to a connection; `real` is the kernel's way, with a length.
-///
-/// # Safety
-/// `offset` is null or points to the caller's offset.
-pub(crate) unsafe fn sendfile(
+pub(crate) fn sendfile(
     (slot, to): (SlotId, c_int),
     from: c_int,
-    offset: *mut off_t,
+    offset: Place<'_, off_t>,
     length: size_t,
     mut real: impl FnMut(size_t) -> ssize_t,
 ) -> ssize_t {
@@ -76,11 +74,9 @@ pub(crate) unsafe fn sendfile(
         let left = length.saturating_sub(moved);
         let (r, wanted) = if socket::enter_send(slot, to) == Route::Kernel {
             let now = left.min(part(prospect(slot), moved));
-            // SAFETY: passed on.
-            (unsafe { by_kernel((slot, to), from, offset, || real(now)) }, now)
+            (by_kernel((slot, to), from, offset, || real(now)), now)
         } else {
-            // SAFETY: passed on.
-            (unsafe { by_device((slot, to), from, offset, left) }, left)
+            (by_device((slot, to), from, offset, left), left)
         };
         let Ok(n) = usize::try_from(r) else {
             if moved == 0 {
@@ -100,21 +96,15 @@ pub(crate) unsafe fn sendfile(
 }
 
 /// One call of the kernel's, after [`socket::enter_send`].
-///
-/// # Safety
-/// As [`sendfile`].
-unsafe fn by_kernel(
+fn by_kernel(
     (slot, to): (SlotId, c_int),
     from: c_int,
-    offset: *mut off_t,
+    offset: Place<'_, off_t>,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    let start = || {
-        if offset.is_null() {
-            return rustix::fs::tell(sys::borrow(from)).ok();
-        }
-        // SAFETY: the caller's promise.
-        u64::try_from(unsafe { offset.read() }).ok()
+    let start = || match offset.get() {
+        None => rustix::fs::tell(sys::borrow(from)).ok(),
+        Some(offset) => u64::try_from(offset).ok(),
     };
     let start = if socket::tapped() { start() } else { None };
     let r = real();
@@ -127,33 +117,21 @@ unsafe fn by_kernel(
 }
 
 /// The same by the device, which moves the caller's offset.
-///
-/// # Safety
-/// As [`sendfile`].
-unsafe fn by_device(
+fn by_device(
     (slot, to): (SlotId, c_int),
     from: c_int,
-    offset: *mut off_t,
+    offset: Place<'_, off_t>,
     length: usize,
 ) -> ssize_t {
-    let at = if offset.is_null() {
-        None
-    } else {
-        // SAFETY: the caller's promise.
-        match u64::try_from(unsafe { offset.read() }) {
-            Ok(position) => Some(position),
-            Err(_) => return fail(Failure::Invalid) as ssize_t,
-        }
+    let Ok(at) = offset.get().map(u64::try_from).transpose() else {
+        return fail(Failure::Invalid) as ssize_t;
     };
     if sys::is_private(from) {
         return fail(Failure::BadDescriptor) as ssize_t;
     }
     let result = to_device(slot, to, from, at, length);
     if let (Some(position), Ok(n)) = (at, result) {
-        // SAFETY: `at` is there only if `offset` is not null.
-        unsafe {
-            offset.write(off_t::try_from(position.saturating_add(n as u64)).unwrap_or(off_t::MAX))
-        };
+        offset.set(off_t::try_from(position.saturating_add(n as u64)).unwrap_or(off_t::MAX));
     }
     sent(result, 0)
 }
