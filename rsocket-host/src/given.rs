@@ -3,7 +3,8 @@
 //! Each type is made once, where the call comes in, and making it is the promise; what is done with
 //! it further down needs none. `'a` is the time of the call. Null is one of the values, and nothing
 //! need be aligned. Must not know what a call does. Entry points: [`In`], [`Place`], [`Places`],
-//! [`Strings`]; for names and options [`Bytes`] and [`Answer`]; for waits [`Polled`] and [`Sets`].
+//! [`Strings`]; for names and options [`Bytes`] and [`Answer`]; for waits [`Polled`] and
+//! [`Sets`], and [`epoll`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
     test,
@@ -18,6 +19,7 @@ use libc::{sa_family_t, sockaddr, socklen_t};
 use crate::address::SockAddr;
 use crate::failure::Failure;
 
+pub mod epoll;
 mod ready;
 
 pub use ready::{Bits, Polled, Sets};

@@ -7,10 +7,10 @@ use std::os::fd::RawFd;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, c_int};
 
 use super::kernel::{self, EDGE, EXCLUSIVE, WAKEUP, detector};
-use super::real::{Change, Ctl};
 use super::registry::{Registry, Set};
 use super::set::{Entry, Member, State, Wish};
 use crate::failure::Failure;
+use crate::given::epoll::{Change, Ctl};
 use crate::readiness::Finder;
 use crate::readiness::mixed::wanted;
 use crate::readiness::source::{Events, SlotId, Source};

@@ -111,6 +111,13 @@ impl Lock {
     }
 }
 
+/// What a thread does that finds another one inside: it waits, or goes on without.
+#[derive(Clone, Copy)]
+enum Busy {
+    Waits,
+    GoesOn,
+}
+
 /// A value and its lock.
 pub(crate) struct Guarded<T> {
     pub(crate) lock: Lock,
@@ -126,23 +133,28 @@ impl<T> Guarded<T> {
     }
 
     /// As [`Self::with`], but `None` also when another thread is inside.
+    #[inline]
     pub(crate) fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        if !self.lock.try_take() {
-            return None;
-        }
-        // SAFETY: as in `with`.
-        let result = f(unsafe { &mut *self.value.get() });
-        self.lock.release();
-        Some(result)
+        self.run(Busy::GoesOn, f)
     }
 
     /// Runs `f` under the lock; `None` when this thread is inside already. `f` must not sleep.
+    #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        if !self.lock.take() {
+        self.run(Busy::Waits, f)
+    }
+
+    #[inline(always)]
+    fn run<R>(&self, busy: Busy, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let taken = match busy {
+            Busy::Waits => self.lock.take(),
+            Busy::GoesOn => self.lock.try_take(),
+        };
+        if !taken {
             return None;
         }
-        // SAFETY: `take` gave the lock to this thread alone, and it refuses this thread a second
-        // time. So this is the only reference until `release`.
+        // SAFETY: the lock is this thread's alone, and is refused to this thread a second time. So
+        // this is the only reference until `release`.
         let result = f(unsafe { &mut *self.value.get() });
         self.lock.release();
         Some(result)

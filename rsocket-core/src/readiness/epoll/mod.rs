@@ -35,7 +35,6 @@ mod lock;
 mod news;
 mod outliving;
 mod peek;
-mod real;
 mod registry;
 mod set;
 mod siblings;
@@ -44,7 +43,7 @@ mod wait;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::RawFd;
 
-pub use real::{Change, Ctl, Pwait, RealCtl, RealPwait, Wait};
+pub use crate::given::epoll::{Change, Ctl, Pwait, Wait};
 pub use registry::Registry;
 
 use super::Finder;

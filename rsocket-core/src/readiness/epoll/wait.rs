@@ -12,10 +12,10 @@ use std::os::fd::RawFd;
 use libc::{c_int, epoll_event};
 
 use super::gather::Out;
-use super::real::{Pwait, Wait};
 use super::registry::{Registry, Set};
 use super::set::{State, WARM};
 use crate::failure::Failure;
+use crate::given::epoll::{Pwait, Wait};
 use crate::readiness::deadline::{Deadline, sooner};
 use crate::readiness::scratch::Room;
 use crate::readiness::source::{Events, SlotId, Source};
@@ -63,8 +63,8 @@ impl<S: Source> Registry<S> {
     /// # Errors
     /// As the kernel.
     pub fn wait(&'static self, wait: Wait<'_>, real: Pwait) -> Result<usize, Failure> {
-        let (timeout, max) = (wait.timeout, wait.max);
-        let Some(set) = self.get(wait.epfd) else {
+        let (timeout, max) = (wait.timeout(), wait.max());
+        let Some(set) = self.get(wait.epfd()) else {
             return real.wait(&wait, timeout);
         };
         let call = Call { wait, real };
@@ -129,8 +129,8 @@ impl<S: Source> Registry<S> {
         }
         let n = result?;
         let found = self.enter(set, |state| {
-            let (n, woke) = state.sift(call.wait.events, n);
-            (state.outdated(call.wait.events, n), woke)
+            let (n, woke) = state.sift(call.wait.events(), n);
+            (state.outdated(call.wait.events(), n), woke)
         });
         let (n, woke) = found.unwrap_or((n, false));
         if woke {
@@ -185,7 +185,7 @@ impl<S: Source> Registry<S> {
         call: Call<'_>,
         mut deadline: Deadline,
     ) -> Result<usize, Failure> {
-        if call.wait.events.is_null() {
+        if call.wait.events().is_null() {
             return Err(Failure::BadAddress);
         }
         let mut vain = 0;
@@ -265,7 +265,7 @@ impl<S: Source> Registry<S> {
         let lazy = waits && may_spin;
         let found = self.enter(set, |state| {
             let (n, woke) =
-                state.ask_and_gather(&self.source, call.wait.epfd, call.wait.events, lazy)?;
+                state.ask_and_gather(&self.source, call.wait.epfd(), call.wait.events(), lazy)?;
             if !woke {
                 self.pass_on(set, state);
             }
@@ -281,7 +281,7 @@ impl<S: Source> Registry<S> {
             self.collect(set);
             if n == 0 {
                 return Some(Ok(
-                    self.enter(set, |state| self.harvest(set, state, call.wait.events, 0))?
+                    self.enter(set, |state| self.harvest(set, state, call.wait.events(), 0))?
                 ));
             }
             self.leave(set);
@@ -342,10 +342,10 @@ impl<S: Source> Registry<S> {
             }
             // The sleep has asked the kernel.
             state.asked = sys::ticks();
-            let (mut n, woke) = state.sift(call.wait.events, n);
+            let (mut n, woke) = state.sift(call.wait.events(), n);
             let alone = state.changes != sleep.changes;
             if alone {
-                n = state.outdated(call.wait.events, n);
+                n = state.outdated(call.wait.events(), n);
             }
             Ok((n, woke, n > 0 && alone))
         });
@@ -358,7 +358,7 @@ impl<S: Source> Registry<S> {
             self.leave(set);
             return Ok(n);
         }
-        Ok(self.enter(set, |state| self.harvest(set, state, call.wait.events, n)).unwrap_or(n))
+        Ok(self.enter(set, |state| self.harvest(set, state, call.wait.events(), n)).unwrap_or(n))
     }
 
     fn harvest(&self, set: &Set<S>, state: &mut State<S>, out: Out<'_>, n: usize) -> usize {

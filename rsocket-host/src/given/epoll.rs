@@ -1,7 +1,8 @@
-//! The program's calls, and the next definitions of epoll's functions (behind the hooks of a
-//! preload library), which answer for what is the kernel's.
+//! The program's calls of epoll, and the next definitions of epoll's functions (behind the hooks of
+//! a preload library), which answer for what is the kernel's.
 //!
-//! Must not know sets. Entry points: [`Change`] with [`Ctl`], [`Wait`] with [`Pwait`].
+//! Must not know what a set is here. Entry points: [`Change`] with [`Ctl`], [`Wait`] with
+//! [`Pwait`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use core::time::Duration;
@@ -9,8 +10,8 @@ use std::os::fd::RawFd;
 
 use libc::{c_int, epoll_event, sigset_t};
 
+use super::{In, Places};
 use crate::failure::Failure;
-use crate::given::{In, Places};
 
 /// The arguments of one `epoll_ctl`.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +29,16 @@ pub struct Change<'a> {
 /// The arguments of one `epoll_pwait`, with a time in any units.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait<'a> {
-    pub(super) epfd: RawFd,
-    /// Where the events go: room for `max`, if that is a number of them.
-    pub(super) events: Places<'a, epoll_event>,
-    pub(super) max: c_int,
-    /// How long; `None` for ever.
-    pub(super) timeout: Option<Duration>,
+    epfd: RawFd,
+    /// Room for `max`, if that is a number of them.
+    events: Places<'a, epoll_event>,
+    max: c_int,
+    timeout: Option<Duration>,
     /// The signals that are blocked meanwhile, or null.
-    pub(super) mask: In<'a, sigset_t>,
+    mask: In<'a, sigset_t>,
 }
 
-impl Wait<'_> {
+impl<'a> Wait<'a> {
     /// # Safety
     /// `events` is null or has room for `max` of them, `mask` null or valid, for the time of the
     /// call.
@@ -54,6 +54,34 @@ impl Wait<'_> {
         let (events, mask) =
             unsafe { (Places::new(events, usize::try_from(max).unwrap_or(0)), In::new(mask)) };
         Self { epfd, events, max, timeout, mask }
+    }
+
+    /// The set.
+    #[inline]
+    #[must_use]
+    pub const fn epfd(&self) -> RawFd {
+        self.epfd
+    }
+
+    /// Where the events go.
+    #[inline]
+    #[must_use]
+    pub const fn events(&self) -> Places<'a, epoll_event> {
+        self.events
+    }
+
+    /// How many are wanted at most, as the program said it.
+    #[inline]
+    #[must_use]
+    pub const fn max(&self) -> c_int {
+        self.max
+    }
+
+    /// How long; `None` for ever.
+    #[inline]
+    #[must_use]
+    pub const fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 }
 
@@ -78,7 +106,11 @@ impl Ctl {
     }
 
     /// Lets the kernel do it.
-    pub(super) fn change(self, change: &Change<'_>) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// As epoll_ctl(2).
+    #[inline]
+    pub fn change(self, change: &Change<'_>) -> Result<(), Failure> {
         let Change { epfd, op, fd, event } = *change;
         // SAFETY: the event is null or valid, by its type; epoll_ctl does not write through the
         // pointer.
@@ -101,7 +133,11 @@ impl Pwait {
 
     /// Lets the kernel do it, whatever it thinks of the arguments, for so long. A cancellation
     /// point.
-    pub(super) fn wait(self, wait: &Wait<'_>, time: Option<Duration>) -> Result<usize, Failure> {
+    ///
+    /// # Errors
+    /// As epoll_wait(2).
+    #[inline]
+    pub fn wait(self, wait: &Wait<'_>, time: Option<Duration>) -> Result<usize, Failure> {
         let Wait { epfd, events, max, mask, .. } = *wait;
         // SAFETY: there is room for `max` events and the mask is null or valid, by their promises.
         // A `max` that makes no sense is the kernel's to refuse.
@@ -111,6 +147,7 @@ impl Pwait {
 }
 
 /// Rounded up: a sleep may last longer, never shorter.
+#[inline]
 fn milliseconds(time: Option<Duration>) -> c_int {
     let Some(time) = time else { return -1 };
     let whole = c_int::try_from(time.as_secs()).ok().and_then(|s| s.checked_mul(1000));
