@@ -82,8 +82,8 @@ impl<T> DerefMut for Array<T> {
     }
 }
 
-/// A list that grows: its first `FEW` values stand where it stands, those up to `MOST` in the memory
-/// of a stack of the library's own. Whoever fills one calls [`Few::empty`].
+/// A list that grows. Its first `FEW` values stand in itself, those up to `MOST` in the memory of a
+/// stack of the library's own. The caller that fills one calls [`Few::empty`].
 #[derive(Debug)]
 pub struct Few<T, const FEW: usize, const MOST: usize> {
     few: [MaybeUninit<T>; FEW],

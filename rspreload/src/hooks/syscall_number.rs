@@ -1,7 +1,7 @@
 //! libc's `syscall`: the few numbers by which many programs do what we must know of. What is done
 //! for them stands in [`by_number`]. `io_uring_setup` makes a ring. `close` is how libuv closes
-//! every descriptor, since libc's function is a cancellation point. `close_range` is called so where
-//! libc is older than the kernel. `seccomp` and Landlock have no function of libc's, and so
+//! every descriptor, since libc's function is a cancellation point. `close_range` is called so
+//! where libc is older than the kernel. `seccomp` and Landlock have no function of libc's, and so
 //! sandboxes begin here (libseccomp's do), some of them by `prctl`. By others a program waits past
 //! every hook ([`waits`]). All the rest jump on.
 //!
