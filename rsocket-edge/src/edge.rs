@@ -1,7 +1,7 @@
-//! The edge between C and Rust: return values and `errno`, scatter lists, `SIGPIPE`.
+//! The edge between C and Rust: return values and `errno`, times, `SIGPIPE`.
 //!
 //! For the libraries that export C functions; nothing else in here uses it. Must not know what a
-//! call does. Entry points: [`count`], [`fail`], [`keeping_errno`], [`iovecs`].
+//! call does. Entry points: [`count`], [`fail`], [`keeping_errno`].
 
 use core::ffi::c_int;
 use core::time::Duration;
@@ -14,7 +14,7 @@ use rsocket_host::sys;
 pub use rsocket_host::sys::keeping_errno;
 pub use rsocket_host::sys::vectors::one;
 
-pub use crate::message::{iovecs, nowhere};
+pub use crate::message::nowhere;
 
 /// A byte count or an error, as C wants it.
 #[inline]

@@ -74,16 +74,6 @@ impl<'a> List<'a> {
     }
 }
 
-/// The program's scatter list, if the kernel would take it. `None` means: let the kernel say what
-/// is wrong with it, which it does before it moves a byte.
-///
-/// # Safety
-/// `list` points to `len` elements, as `readv(2)` asks of its caller.
-pub unsafe fn iovecs<'a>(list: *const iovec, len: usize) -> Option<&'a [iovec]> {
-    // SAFETY: the caller's promise.
-    unsafe { List::new(list, len) }.taken()
-}
-
 /// Whether a pointer is one that no program can have memory at: the kernel says EFAULT, we let it.
 #[inline]
 pub fn nowhere<T>(p: *const T) -> bool {

@@ -1,9 +1,11 @@
 //! What the hooks call, by family: which way a call goes, and what C's arguments mean on the way.
 //!
-//! Works on descriptors, pointers and C's return values, and may call the next definitions
-//! ([`crate::real`]). Must not know a hook, nor a byte of protocol: what a connection is stands in
-//! `rsocket_core`. Each function takes the arguments of the calls that it serves, under the
-//! contract of their manual pages.
+//! Works on descriptors and C's return values. What C's pointers mean comes as types whose making
+//! was the promise (`rsocket_host::given`, `rsocket_edge::message`), and the call that is passed on
+//! comes as a closure, by convention `real`. So nothing here is unsafe, or says why it is. Must not
+//! know a hook, nor a next definition, nor a byte of protocol: what a connection is stands in
+//! `rsocket_core`.
+#![deny(unsafe_code)]
 
 pub(crate) mod aio;
 pub(crate) mod dup;

@@ -22,6 +22,7 @@ pub(crate) fn stands(fd: c_int) {
 }
 
 #[cold]
+#[expect(unsafe_code, reason = "what libc's variable names is the program's promise")]
 fn replace(fd: c_int) {
     let Some(place) = standard(fd).filter(|place| !place.is_replaced()) else { return };
     // SAFETY: libc's own variable, which libc's functions go by without being asked. A program that
