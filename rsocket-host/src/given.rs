@@ -20,8 +20,10 @@ use crate::address::SockAddr;
 use crate::failure::Failure;
 
 pub mod epoll;
+mod kept;
 mod ready;
 
+pub use kept::Kept;
 pub use ready::{Bits, Polled, Sets};
 
 /// A value to be read: a pointer, as an array of pointers has them.
@@ -355,7 +357,8 @@ impl<'a> Answer<'a> {
     /// # Safety
     /// `length` is null or points to the caller's length. `at` is null or has room for as many
     /// bytes as that says; those that are read have been written. Both hold for the time of the
-    /// call.
+    /// call. Beside a name the kernel may write a number above the room: from there on [`Kept`] is
+    /// to be used.
     #[must_use]
     pub const unsafe fn new(at: *mut c_void, length: *mut socklen_t) -> Self {
         // SAFETY: the caller's promise.
@@ -372,15 +375,6 @@ impl<'a> Answer<'a> {
     #[must_use]
     pub const fn length(self) -> Place<'a, socklen_t> {
         self.length
-    }
-
-    /// The family of the name that stands there, if as much of it was said.
-    #[must_use]
-    pub fn family(self) -> Option<i32> {
-        let said = self.length.get().unwrap_or(0);
-        // SAFETY: null or as many bytes as the length says, by the promise of new(). A name that
-        // was cut says its whole length; its family is there, as no caller has less room.
-        unsafe { Bytes::new(self.at, said) }.family()
     }
 
     /// Whether nothing was asked for.

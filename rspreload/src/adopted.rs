@@ -15,7 +15,7 @@ use rsocket_edge::socket::adopted;
 use rsocket_host::environment::variable;
 use rsocket_host::facts::filter;
 use rsocket_host::facts::trial::Seccomp;
-use rsocket_host::given::Answer;
+use rsocket_host::given::Kept;
 use rsocket_host::sys::sandbox;
 
 use crate::edge::keeping_errno;
@@ -35,8 +35,8 @@ pub(crate) fn listens(fd: c_int) {
 /// `accept` on such a descriptor has given a connection, and its peer's name where that was asked
 /// for.
 #[cold]
-pub(crate) fn has_given(fd: c_int, peer: Answer<'_>) {
-    if peer.family() != Some(libc::AF_UNIX) {
+pub(crate) fn has_given(fd: c_int, peer: Option<Kept<'_>>) {
+    if peer.and_then(Kept::family) != Some(libc::AF_UNIX) {
         listens(fd);
     }
 }

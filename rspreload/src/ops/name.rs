@@ -12,7 +12,8 @@ use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::{native, socket};
 use rsocket_host::address::SockAddr;
 use rsocket_host::failure::Failure;
-use rsocket_host::given::{Answer, Bytes};
+use rsocket_host::given::{Answer, Bytes, Kept};
+use rsocket_host::probe::present;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys;
 use rsocket_host::sys::sandbox;
@@ -24,7 +25,7 @@ use crate::room::{self, with_room};
 use crate::shadow::{self, Entry};
 
 /// Begins to track what a listener has given. Where a peer came by RDMA, its own address is said.
-fn accepted(listener: c_int, fd: c_int, name: Answer<'_>) -> c_int {
+fn accepted(listener: c_int, fd: c_int, name: Option<Kept<'_>>) -> c_int {
     if fd >= 0 {
         shadow::fresh(fd);
         room::made(fd);
@@ -39,7 +40,7 @@ fn accepted(listener: c_int, fd: c_int, name: Answer<'_>) -> c_int {
             let guest = if socket::fingerprints() { native::rdma::accepted(fd) } else { None };
             if let Some((new, peer)) = guest {
                 shadow::put(fd, Entry::Connection(new));
-                if let Some(peer) = peer {
+                if let (Some(name), Some(peer)) = (name, peer) {
                     name.name(&SockAddr(peer));
                 }
                 return fd;
@@ -73,14 +74,14 @@ fn answer(result: Result<(), Failure>) -> c_int {
 
 /// What a listener whose connections come by RDMA has given: the connection behind the bridge that
 /// knocked. A stranger is sent away, and the caller accepts again.
-fn guest(fd: c_int, name: Answer<'_>) -> bool {
+fn guest(fd: c_int, name: Option<Kept<'_>>) -> bool {
     shadow::fresh(fd);
     let Some((slot, peer)) = native::rdma::accepted(fd) else {
         sys::close(fd);
         return false;
     };
     shadow::put(fd, Entry::Connection(slot));
-    if let Some(peer) = peer {
+    if let (Some(name), Some(peer)) = (name, peer) {
         name.name(&SockAddr(peer));
     }
     true
@@ -199,21 +200,31 @@ fn listens(fd: c_int) {
 /// `accept` and `accept4`; `real` is the pass-through.
 pub(crate) fn accept(fd: c_int, name: Answer<'_>, real: impl Fn() -> c_int) -> c_int {
     if by_bridge(fd).is_some() {
-        return accept_guest(name, real);
+        return accept_guest(kept(name), real);
     }
+    // What is said of the peer is looked at, or said by us.
+    let looks = socket::fingerprints() || shadow::entry(fd) == Entry::Foreign;
+    let name = if looks { kept(name) } else { None };
     about_to_wait(fd);
     accepted(fd, with_room(real), name)
 }
 
+/// Where the peer's name goes, if it is asked for. A bad pointer is for the kernel to refuse.
+fn kept(name: Answer<'_>) -> Option<Kept<'_>> {
+    let (at, length) = name.as_ptrs();
+    (!at.is_null() && !length.is_null() && present(length, 1)).then(|| name.kept())
+}
+
 /// The next connection that comes by RDMA: strangers among the knocks are sent away.
-fn accept_guest(name: Answer<'_>, real: impl Fn() -> c_int) -> c_int {
-    let room = name.length().get().unwrap_or(0);
+fn accept_guest(name: Option<Kept<'_>>, real: impl Fn() -> c_int) -> c_int {
     loop {
         let new = real();
         if new < 0 || guest(new, name) {
             return new;
         }
-        name.length().set(room);
+        if let Some(name) = name {
+            name.again();
+        }
     }
 }
 
