@@ -59,11 +59,9 @@ impl Message<'_> {
     /// Puts `TCP_INQ`'s control message into a message without any, or as much of it as there is
     /// `room` for, as the kernel does.
     pub fn tell_unread(self, room: usize, unread: c_int) {
-        let Some(mut message) = self.header() else { return };
+        let Some(message) = self.header() else { return };
         let (whole, space) = integer_in();
-        if room < whole {
-            message.msg_flags |= libc::MSG_CTRUNC;
-        }
+        let cut = message.msg_flags | libc::MSG_CTRUNC;
         if room >= size_of::<cmsghdr>() && !message.msg_control.is_null() {
             let length = whole.min(room);
             // SAFETY: there is room for the header, and for the data up to `length`.
@@ -81,11 +79,10 @@ impl Message<'_> {
                     length.saturating_sub(size_of::<cmsghdr>()).min(bytes.len()),
                 );
             }
-            message.msg_controllen = space.min(room);
+            self.say(space.min(room), if length < whole { cut } else { message.msg_flags });
         } else {
-            message.msg_flags |= libc::MSG_CTRUNC;
+            self.say(0, cut);
         }
-        self.put(message);
     }
 
     /// Says another number where the kernel has said `TCP_INQ`.
@@ -155,7 +152,7 @@ mod tests {
     #[test]
     fn descriptors_end_with_the_control_data() {
         let (_, _) = with(24, |message| {
-            let mut header = message.header().unwrap();
+            let header = message.header().unwrap();
             // SAFETY: control data of 24 bytes: a header that claims more, and two numbers.
             unsafe {
                 let at = header.msg_control.cast::<cmsghdr>();
@@ -168,8 +165,7 @@ mod tests {
             let mut found = Vec::new();
             message.each_descriptor(|fd| found.push(fd));
             assert_eq!(found, [5, 6]);
-            header.msg_controllen = 0;
-            message.put(header);
+            message.say(0, 0);
             message.each_descriptor(|fd| panic!("{fd} is none"));
         });
     }

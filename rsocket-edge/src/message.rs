@@ -178,12 +178,9 @@ impl<'a> Message<'a> {
     /// What a received one has beside bytes and name: these flags, and no control data. Gives how
     /// many bytes of control data there was room for.
     pub fn finish(self, flags: i32) -> usize {
-        let Some(mut header) = self.header() else { return 0 };
-        let room = header.msg_controllen;
-        header.msg_controllen = 0;
-        header.msg_flags = flags;
-        self.0.set(header);
-        room
+        let Some(header) = self.header() else { return 0 };
+        self.say(0, flags);
+        header.msg_controllen
     }
 
     /// As [`Self::finish`], for bytes that have no sender to be named.
@@ -194,9 +191,16 @@ impl<'a> Message<'a> {
         self.finish(flags)
     }
 
-    /// Writes what [`Self::header`] was changed to.
-    pub(crate) fn put(self, header: msghdr) {
-        self.0.set(header);
+    /// How much control data it has now, and these flags.
+    pub(crate) fn say(self, control: usize, flags: i32) {
+        if !self.is_nowhere() {
+            let at = self.as_ptr();
+            // SAFETY: the header is there, by the promise of new().
+            unsafe {
+                (&raw mut (*at).msg_controllen).write_unaligned(control as _);
+                (&raw mut (*at).msg_flags).write_unaligned(flags);
+            }
+        }
     }
 }
 

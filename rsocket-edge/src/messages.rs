@@ -73,14 +73,17 @@ impl<'a> Messages<'a> {
     /// How many bytes the message of this number has moved.
     #[must_use]
     pub fn moved(self, i: usize) -> usize {
-        self.0.get(i).map_or(0, |entry| entry.msg_len as usize)
+        // SAFETY: as in set_moved().
+        let said = |at: *mut mmsghdr| unsafe { (&raw const (*at).msg_len).read_unaligned() };
+        self.0.at(i).map_or(0, |at| said(at) as usize)
     }
 
     /// Says so.
     pub fn set_moved(self, i: usize, bytes: usize) {
-        if let Some(mut entry) = self.0.get(i) {
-            entry.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX);
-            self.0.set(i, entry);
+        let bytes = c_uint::try_from(bytes).unwrap_or(c_uint::MAX);
+        if let Some(at) = self.0.at(i) {
+            // SAFETY: an entry of the list, by the promise of new().
+            unsafe { (&raw mut (*at).msg_len).write_unaligned(bytes) };
         }
     }
 
