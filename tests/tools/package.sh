@@ -83,8 +83,9 @@ for i in $(seq 40); do small="$small -o got2 http://127.0.0.1:8080/small"; done
 rsrun --pcap c.pcapng -S stats curl -s $small -o output http://127.0.0.1:8080/file 9<&- & client=$!
 for i in $(seq 200); do rsstat >seen; grep -q "curl.*attached.*shm" seen && grep -q "nginx.*attached.*shm" seen && break; sleep 0.05; done
 sed 's/^/RSSTAT /' seen
-exec 8<output 9<&-
-cat <&8 >got
+# As much as there is: curl may still be at the small ones, and without a writer it would be the end.
+head -c 50000000 <&9 >got
+exec 9<&-
 wait $client && cmp got www/file && cmp got2 www/small && echo SAME
 grep -E '^bytes.received.shm [1-9]' stats | sed 's/^/STATS /'
 tshark -r c.pcapng -Y http.response -T fields -e http.response.code 2>/dev/null | sed 's/^/HTTP /'
