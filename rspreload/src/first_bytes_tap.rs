@@ -10,14 +10,13 @@
 //!
 //! Must not know sandboxes. Entry points: [`install`], [`begin`], [`saw`].
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-use libc::ssize_t;
+use libc::{iovec, ssize_t};
 use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::socket;
 
-use crate::edge::one;
 use crate::real;
 
 /// The descriptor, -1 for none, and the connection that it stood for. One is enough: a process with
@@ -32,7 +31,10 @@ static WRITE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// From the constructor: functions that call [`read_before`] and [`write_before`], and then
 /// [`saw`].
-pub(crate) fn install(read: real::read::Type, write: real::write::Type) {
+///
+/// # Safety
+/// They keep the contracts of read(2) and write(2).
+pub(crate) unsafe fn install(read: real::read::Type, write: real::write::Type) {
     let [reads, writes] = &TAPS;
     reads.store(read as *mut (), Relaxed);
     writes.store(write as *mut (), Relaxed);
@@ -66,12 +68,12 @@ pub(crate) fn begin(fd: c_int, slot: SlotId) {
     real::write::NEXT.store(writes, Relaxed);
 }
 
-/// So much was moved, or it failed.
-pub(crate) fn saw(fd: c_int, received: bool, at: *const c_void, r: ssize_t) {
+/// So much of them was moved, or it failed.
+pub(crate) fn saw(fd: c_int, received: bool, bytes: &[iovec], r: ssize_t) {
     if fd == FD.load(Relaxed)
         && let Ok(n @ 1..) = usize::try_from(r)
         && let Some(slot) = SlotId::from_raw(SLOT.load(Relaxed))
     {
-        socket::fingerprint_bytes(slot, received, &one(at.cast(), n), n);
+        socket::fingerprint_bytes(slot, received, bytes, n);
     }
 }

@@ -47,10 +47,10 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 static OFF: AtomicBool = AtomicBool::new(false);
 
 /// From the constructor: handlers that are installed from now on are ours to call. With `off`, none
-/// is. What is at `address` stands in the place of each.
-pub(crate) fn begin(off: bool, address: usize) {
+/// is. That one stands in the place of each.
+pub(crate) fn begin(off: bool, stands_in: Handler) {
     // The address first: without one no handler is exchanged.
-    signals::install(address);
+    signals::install(stands_in.get());
     OFF.store(off, Ordering::Relaxed);
     inherit();
     sys::after_forks(forked);
@@ -74,7 +74,7 @@ impl Entry {
     /// kernel knows of it: it may call at once.
     fn stands_before(&self, action: &mut action) {
         let mask = Set::of(action.sa_mask).kernels();
-        // Release: pairs with the Acquire in `prepare`.
+        // Release: pairs with the Acquire in `signal`.
         self.mask.store(mask, Ordering::Release);
         self.flags.store(action.sa_flags as u32, Ordering::Release);
         self.handler.store(action.sa_sigaction, Ordering::Release);

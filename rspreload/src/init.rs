@@ -37,7 +37,7 @@ extern "C" fn enter() {
     environment::remember();
     real::resolve_all();
     sys::install_ppoll(real::ppoll);
-    cookie::install(&streams::WAYS);
+    streams::install();
     first_bytes_tap::install();
     socket::set_listeners(Listeners {
         mode_changed: readiness::epoll::mode_changed,
@@ -48,19 +48,15 @@ extern "C" fn enter() {
     // A preloaded library is never unloaded.
     process::watch_forks();
     handlers::begin(policy::disabled());
-    let mut tracks = true;
     if exec_handover::announced() {
         // The settings first: what cannot be taken over is logged.
         let enabled = policy::enabled();
-        tracks = exec_handover::inherit() && enabled;
-        if tracks {
+        if exec_handover::inherit() && enabled {
             exec_handover::show();
         }
     }
-    if tracks {
-        // What has been taken over, or what other constructors have put there.
-        (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
-    }
+    // What has been taken over, or what other constructors have put there.
+    (0..=2).filter(|fd| shadow::connection(*fd).is_some()).for_each(standard::stands);
     adopted::begin();
 }
 

@@ -104,7 +104,10 @@ fn take(fd: c_int, ways: &'static Ways) -> Option<&'static Cookie> {
 static WAYS: AtomicPtr<Ways> = AtomicPtr::new(ptr::null_mut());
 
 /// How the streams that are opened from now on get their bytes.
-pub fn install(ways: &'static Ways) {
+///
+/// # Safety
+/// The functions do with what they are called with as [`Ways`] says, and no more.
+pub unsafe fn install(ways: &'static Ways) {
     WAYS.store(ptr::from_ref(ways).cast_mut(), Relaxed);
 }
 
@@ -249,9 +252,10 @@ mod tests {
     fn bytes_go_by_the_functions_and_cookies_are_used_again() {
         let mut pipe = [0; 2];
         assert!(open(0, c"r").is_none());
-        install(&ONES);
-        // SAFETY: pointers to locals, and descriptors and streams of the test's own.
+        // SAFETY: pointers to locals, functions that do so, and descriptors and streams of the
+        // test's own.
         unsafe {
+            install(&ONES);
             assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
             let stream = open(pipe[1], c"w").unwrap();
             assert!(is_ours(stream) && stream.descriptor() == pipe[1]);

@@ -6,13 +6,15 @@ use core::ptr;
 
 use libc::sigaction as action;
 use rsocket_host::given::{In, Place};
+use rsocket_host::sigaction::Handler;
 use rsocket_host::signals;
 
 use crate::{handlers, real};
 
 /// From the constructor: see [`handlers::begin`].
 pub(crate) fn begin(off: bool) {
-    handlers::begin(off, entered as *const () as usize);
+    // SAFETY: a function that may be called for any signal.
+    handlers::begin(off, unsafe { Handler::new(entered as *const () as usize) });
 }
 
 /// The next definition of `sigaction`.

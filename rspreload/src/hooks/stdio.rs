@@ -5,16 +5,16 @@ use core::ffi::{c_char, c_int, c_void};
 
 use libc::FILE;
 use rsocket_host::given::string;
-use rsocket_host::stdio::{Stream, cookie};
+use rsocket_host::stdio::Stream;
 
-use super::streams::WAYS;
+use super::streams;
 use crate::ops::stdio as ops;
 use crate::real;
 
 hook! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         // Our constructor may be still to come.
-        cookie::install(&WAYS);
+        streams::install();
         ops::fdopen(fd, string(mode), || real::fdopen(fd, mode))
     }
 

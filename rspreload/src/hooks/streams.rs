@@ -4,22 +4,29 @@
 use core::ffi::{c_int, c_void};
 
 use libc::{off64_t, size_t, ssize_t};
-use rsocket_host::stdio::cookie::Ways;
+use rsocket_host::stdio::cookie::{self, Ways};
 
+use crate::edge::one;
 use crate::ops::{recv, send};
 use crate::real;
 
 /// By the descriptor that the stream is over.
-pub(crate) static WAYS: Ways = Ways { read, write, seek, close };
+static WAYS: Ways = Ways { read, write, seek, close };
+
+/// From the constructor, and before a stream that is made earlier.
+pub(crate) fn install() {
+    // SAFETY: they do what the hooks of these names do.
+    unsafe { cookie::install(&WAYS) };
+}
 
 unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
     // SAFETY: room for so many bytes, by the caller's promise.
-    recv::read(fd, to, length, || unsafe { real::read(fd, to, length) })
+    recv::read(fd, &one(to, length), || unsafe { real::read(fd, to, length) })
 }
 
 unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
     // SAFETY: so many bytes, by the caller's promise.
-    send::write(fd, from, length, || unsafe { real::write(fd, from, length) })
+    send::write(fd, &one(from, length), || unsafe { real::write(fd, from, length) })
 }
 
 fn seek(fd: c_int, position: off64_t, whence: c_int) -> off64_t {

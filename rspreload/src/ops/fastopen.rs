@@ -113,7 +113,8 @@ fn connecting<R: Copy + Default + PartialOrd>(
 }
 
 /// What the kernel says to a call that asks for a connection where there is one already. If that
-/// one was made without waiting, the kernel says so only the second time, and sends the first.
+/// one was made without waiting, the kernel says so only the second time, and sends the first. In a
+/// sandbox it is not asked.
 fn once_more(fd: c_int) -> Result<(), Failure> {
     kernel::send(fd, &[], libc::MSG_FASTOPEN).map(|_| ())
 }

@@ -1,8 +1,8 @@
 //! Bytes in: `read`, `recv` and their relatives.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 
-use libc::{iovec, size_t, ssize_t, timespec};
+use libc::{iovec, ssize_t, timespec};
 use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::message::{List, Message};
 use rsocket_edge::messages::Messages;
@@ -15,7 +15,7 @@ use rsocket_host::sys;
 
 use super::messages::saw_each;
 use super::passing::came;
-use crate::edge::{self, count, fail, keeping_errno, nowhere, one, small};
+use crate::edge::{self, count, fail, keeping_errno, nowhere, small};
 use crate::shadow;
 
 /// Flags that are no receive of the stream: reports, and the urgent byte. TCP looks at five others
@@ -221,14 +221,9 @@ fn is_over(end: u64, timeout: Place<'_, timespec>) -> bool {
 
 /// `read` of a descriptor of whatever kind.
 #[inline]
-pub(crate) fn read(
-    fd: c_int,
-    buffer: *mut c_void,
-    length: size_t,
-    real: impl FnOnce() -> ssize_t,
-) -> ssize_t {
+pub(crate) fn read(fd: c_int, to: &[iovec], real: impl FnOnce() -> ssize_t) -> ssize_t {
     match shadow::connection(fd) {
-        Some(slot) => read_like(slot, fd, &one(buffer, length), 0, real),
+        Some(slot) => read_like(slot, fd, to, 0, real),
         None => real(),
     }
 }

@@ -1,8 +1,8 @@
 //! Bytes out: `write`, `send` and their relatives.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 
-use libc::{iovec, size_t, ssize_t};
+use libc::{iovec, ssize_t};
 use rsocket_edge::conn::slot::SlotId;
 use rsocket_edge::message::{List, Message};
 use rsocket_edge::messages::Messages;
@@ -17,7 +17,7 @@ use rsocket_host::sys::vectors::Cursor;
 use super::fastopen;
 use super::messages::saw_each;
 use super::passing::{before_passing, not_passed};
-use crate::edge::{self, fail, keeping_errno, one, readable, sent};
+use crate::edge::{self, fail, keeping_errno, readable, sent};
 use crate::shadow;
 
 /// Flags that need the kernel: urgent data, a connect that no `connect` hook sees, buffers that are
@@ -168,14 +168,9 @@ fn messages_to_device(slot: SlotId, fd: c_int, list: Messages<'_>, flags: c_int)
 
 /// `write` to a descriptor of whatever kind.
 #[inline]
-pub(crate) fn write(
-    fd: c_int,
-    buffer: *const c_void,
-    length: size_t,
-    real: impl FnOnce() -> ssize_t,
-) -> ssize_t {
+pub(crate) fn write(fd: c_int, from: &[iovec], real: impl FnOnce() -> ssize_t) -> ssize_t {
     match shadow::connection(fd) {
-        Some(slot) => transmit(slot, fd, &one(buffer, length), How::by(0), real),
+        Some(slot) => transmit(slot, fd, from, How::by(0), real),
         None => real(),
     }
 }
