@@ -46,13 +46,12 @@ hook! {
         to_length: socklen_t,
     ) -> ssize_t, with slot of fd => {
         let name = Bytes::new(to.cast(), to_length);
-        let flags = match ops::connect_first(slot, fd, flags, name, connect(fd)) {
-            Ok(flags) => flags,
-            Err(r) => return r as ssize_t,
+        let send = |flags| {
+            // The address is ignored on a connected stream, as Linux does.
+            let real = || real::sendto(fd, buffer, length, flags, to, to_length);
+            ops::transmit(slot, fd, &one(buffer, length), How::by(flags), real)
         };
-        // The address is ignored on a connected stream, as Linux does.
-        let real = || real::sendto(fd, buffer, length, flags, to, to_length);
-        ops::transmit(slot, fd, &one(buffer, length), How::by(flags), real)
+        ops::connect_first(slot, fd, flags, name, connect(fd)).map_or_else(|r| r as ssize_t, send)
     }
 }
 
