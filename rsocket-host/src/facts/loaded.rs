@@ -98,23 +98,10 @@ fn handle_of(name: &CStr) -> *mut c_void {
 #[must_use]
 pub fn function_of(library: &CStr, name: &CStr) -> Option<*const ()> {
     let handle = handle_of(library);
-    // SAFETY: not null, and such handles are never closed.
-    if handle.is_null() { None } else { unsafe { look_up(handle, name) } }
-}
-
-/// The function of this name in what the dynamic linker searches behind the file of this code.
-#[must_use]
-pub fn next_function(name: &CStr) -> Option<*const ()> {
-    // SAFETY: it is that.
-    unsafe { look_up(libc::RTLD_NEXT, name) }
-}
-
-/// As dlsym(3).
-///
-/// # Safety
-/// `handle` is `RTLD_NEXT`, or one of dlopen(3)'s that was not closed.
-unsafe fn look_up(handle: *mut c_void, name: &CStr) -> Option<*const ()> {
-    // SAFETY: a C string, and the caller's promise.
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: a C string, and not null: such handles are never closed.
     let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
     (!found.is_null()).then_some(found.cast_const().cast())
 }
@@ -130,7 +117,6 @@ mod tests {
         assert!(function_of(c"libc.so.6", c"getauxval").is_some());
         assert!(function_of(c"no-such-library.so", c"getauxval").is_none());
         assert!(function_of(c"libc.so.6", c"no_such_function").is_none());
-        assert!(next_function(c"getauxval").is_some() && next_function(c"no_such").is_none());
         assert!(interpreter().is_some_and(|name| name.to_bytes().starts_with(b"/")));
         assert!(seed().is_some() && entry() != 0);
     }

@@ -12,6 +12,7 @@ use core::ffi::CStr;
 use rsocket_edge::attach::io_uring;
 use rsocket_edge::socket;
 use rsocket_host::facts::loaded;
+use rsocket_host::objects::next_definition;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys::sandbox;
 
@@ -45,5 +46,7 @@ pub(crate) fn refused() -> bool {
 /// loaded after us, and only for one of the program's libraries.
 pub(crate) fn liburing(name: &CStr) -> Option<*const ()> {
     let of = |library| loaded::function_of(library, name);
-    loaded::next_function(name).or_else(|| of(c"liburing.so.2")).or_else(|| of(c"liburing.so.1"))
+    let next = next_definition(name).cast_const().cast::<()>();
+    let next = (!next.is_null()).then_some(next);
+    next.or_else(|| of(c"liburing.so.2")).or_else(|| of(c"liburing.so.1"))
 }
