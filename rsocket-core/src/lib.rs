@@ -52,6 +52,7 @@ pub mod iomap;
 pub mod libdir;
 pub mod live_segment;
 pub mod native;
+pub(crate) mod own_directory;
 pub mod pairing;
 pub mod process;
 pub mod readiness;

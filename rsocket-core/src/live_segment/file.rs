@@ -1,5 +1,4 @@
-//! The file itself: where it may lie, made so that no other user can read it or have put it there,
-//! with all its blocks.
+//! The file itself, with all its blocks, in a directory of the user's own.
 //!
 //! Must not know what is in it beyond the head. Entry points: [`create`], [`more`], [`remove`].
 
@@ -7,14 +6,13 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 
-use super::layout::{self, CHUNK_BYTES, HEAD_BYTES, PLACES, SUFFIX, head};
+use super::layout::{self, CHUNK_BYTES, HEAD_BYTES, SUFFIX, head};
 use super::{Chunk, File, Head};
-use crate::environment::variable;
+use crate::own_directory::{self, PATH_MAX};
 use crate::sys::files::{self, For};
 use crate::sys::text::Text;
 use crate::sys::{self, clock, discard, identity, mapped};
 
-const PATH_MAX: usize = 192;
 /// The file's name, for [`more`] and [`remove`]: no descriptor is kept, which the program might
 /// close. Written once, before the first reader, and by one thread.
 static PATH: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
@@ -22,52 +20,15 @@ static PATH_LEN: AtomicUsize = AtomicUsize::new(0);
 /// Which file it is: a name may come to mean another one (`chroot`).
 static INODE: AtomicU64 = AtomicU64::new(0);
 
-type Path = Text<PATH_MAX>;
-
 /// Makes the file of this process and maps its head and its first chunk.
 pub(super) fn create() -> Option<&'static File> {
-    let uid = identity::user();
-    let runtime = variable(c"XDG_RUNTIME_DIR").map(|v| v.to_bytes()).filter(|v| is_own(v, uid));
-    let in_runtime = runtime.and_then(|r| {
-        let mut path = Path::new();
-        path.push(r);
-        path.push(b"/rsocket");
-        in_directory(path, uid)
-    });
-    let found = in_runtime.or_else(|| {
-        PLACES.iter().find_map(|(before, after)| {
-            let mut path = Path::new();
-            let _ = write!(path, "{before}{uid}{after}");
-            in_directory(path, uid)
-        })
-    });
-    let file = found?;
+    let file = own_directory::find(in_own_directory)?;
     let mapped = mapped::of_file::<File>(&file, 0);
     discard(file);
     mapped.ok().inspect(|file| introduce(&file.head))
 }
 
-/// Whether a directory that a variable names is one that no other user can have prepared.
-fn is_own(directory: &[u8], uid: u32) -> bool {
-    directory.starts_with(b"/") && files::status(directory).is_ok_and(|st| st.is_private_to(uid))
-}
-
-/// Makes the file in a directory of the user's own, making that too if need be. `None` where
-/// another user could have a hand in it.
-fn in_directory(mut path: Path, uid: u32) -> Option<OwnedFd> {
-    if path.cut {
-        return None;
-    }
-    // Whatever stands there is looked at below.
-    let _ = files::make_directory(path.as_bytes());
-    let dir = files::open(path.as_bytes(), For::OwnListing).ok()?;
-    let ours = files::status_of(&dir).is_ok_and(|st| st.is_private_to(uid));
-    let file = if ours { in_own_directory(&dir, &mut path) } else { None };
-    discard(dir);
-    file
-}
-
-fn in_own_directory(dir: &OwnedFd, path: &mut Path) -> Option<OwnedFd> {
+fn in_own_directory(dir: &OwnedFd, path: &mut own_directory::Path) -> Option<OwnedFd> {
     let mut name = Text::<32>::new();
     let _ = write!(name, "{}{SUFFIX}", sys::pid());
     // One of this name belongs to a process that has gone, or to what this one was before an exec.
