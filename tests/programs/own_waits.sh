@@ -2,9 +2,9 @@
 # Programs that wait for their sockets past libc's functions, or half the time. They do so by
 # instructions of their own or through libc's `syscall`, by io_submit or epoll, on sockets that
 # block and that do not. They never hang, and are told of no event but their own. Such a program
-# stays on TCP, and says why; one that begins to wait so goes back to it. With RUNTIMES=1 also
-# servers on smol and async-std, which cargo builds (once; it takes a minute). Also servers on Bun,
-# which npm brings, asked by curl and wrk.
+# stays on TCP, and says why; one that begins to wait so goes back to it. What was looked at for
+# that is remembered. With RUNTIMES=1 also servers on smol and async-std, which cargo builds (once;
+# it takes a minute). Also servers on Bun, which npm brings, asked by curl and wrk.
 . "$(dirname "$0")/common.sh"
 need cc=gcc /usr/bin/python3=python3
 # STARTS: of each; HOW: which of own_waits.c's ways, none with an empty one.
@@ -73,6 +73,42 @@ talk() {
 # shm COMPARISON NUMBER: what both ends sent over shared memory.
 shm() { [ "$(stat_sum bytes.sent.shm "$STATS")" "$1" "$2" ]; }
 
+# asked CLIENT: an echo server of Python's, and a client that the Python CLIENT runs.
+asked() {
+  local server port said
+  free_port port
+  start server "${P[@]}" "$PYTHON" "$HERE/selectors_echo.py" server EpollSelector 127.0.0.1 "$port"
+  wait_port "$port" "$server" || fail "remembered: echo server" "does not listen"
+  said=$(limit 40 "${P[@]}" "$1" "$HERE/echo_ask.py" "$port" "$MEGABYTES" 2>&1)
+  check "remembered: every byte" "$said" same "$said" "all as sent"
+  stop "$server"
+}
+
+# remembered: what one process has looked at, the next does not look at; what is new it does, where
+# the name was known, too.
+remembered() {
+  local table before
+  mode default
+  tmpdir dir
+  chmod 700 "$dir"
+  P+=("XDG_RUNTIME_DIR=$dir")
+  table=$dir/rsocket/looked-at
+  cp "$PYTHON" "$dir/program"
+  asked "$PYTHON"
+  check "remembered: attached" "$(stat_reasons "$STATS")" shm -ge 100000
+  check "remembered: there is a table" "there is none" [ -s "$table" ]
+  before=$(stat -c %y "$table")
+  asked "$PYTHON"
+  check "remembered: nothing is looked at twice" "it was" same "$(stat -c %y "$table")" "$before"
+  asked "$dir/program"
+  check "remembered: a new file is looked at" "it was not" [ "$(stat -c %y "$table")" != "$before" ]
+  cp "$built/instruction" "$dir/program"
+  tmpdir STATS
+  P+=("RSOCKET_STATS=$STATS/%p")
+  talk "remembered: with waits now" "$dir/program" epoll
+  check "remembered: with waits now: stays on TCP" "$(stat_reasons "$STATS")" shm -eq 0
+}
+
 # shellcheck disable=SC2046
 for m in $(if [ $# -gt 0 ]; then echo "$@"; else echo tcp default eager; fi); do
   for how in ${HOW-aio aio-block epoll mix late}; do
@@ -89,6 +125,7 @@ for m in $(if [ $# -gt 0 ]; then echo "$@"; else echo tcp default eager; fi); do
       check "$how by $by: says why" "$(stat_reasons "$STATS")" [ "$(stat_sum on_tcp.unseen_wait "$STATS")" -ge "$STARTS" ]
     done
   done
+  [ "$m" = default ] && remembered
   [ "${RUNTIMES:-0}" = 1 ] || continue
   need curl wrk npm
   runtimes

@@ -6,6 +6,7 @@
 
 pub mod hello;
 pub mod io_uring;
+mod looked_at;
 pub mod own_waits;
 pub mod permit;
 pub mod phase;

@@ -3,16 +3,18 @@
 //!
 //! The program's files tell. The library looks once through the instructions of everything that is
 //! mapped to be executed, but for libc's own and ours ([`image::waits`]). Where the program
-//! listens, the library looks then, so that the children that it forks inherit the answer. Of what
-//! is loaded later, the library looks at what is new before the next connection attaches. A hook
-//! sees calls of libc's `syscall`. Must not know what hangs on the answer. Entry points:
-//! [`concern`], [`listens`], [`seen`], [`files_changed`].
+//! listens, the library looks then, so that the children that it forks inherit the answer. Other
+//! processes of the user find it in a file ([`super::looked_at`]). Of what is loaded later, the
+//! library looks at what is new before the next connection attaches. A hook sees calls of libc's
+//! `syscall`. Must not know what hangs on the answer. Entry points: [`concern`], [`listens`],
+//! [`seen`], [`files_changed`].
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing))]
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use super::looked_at::LookedAt;
 use super::reach;
 use crate::config::policy;
 use crate::conn::fork_group;
@@ -107,6 +109,7 @@ fn any() -> bool {
 fn in_mapped_files() -> bool {
     let Ok(maps) = files::open(MAPS, For::Reading) else { return false };
     let places = Places { ours: in_mapped_files as *const () as u64, program: loaded::entry() };
+    let known = LookedAt::open();
     let mut found = false;
     image::with_piece(|piece| {
         let mut text = [0_u8; LINE];
@@ -118,7 +121,7 @@ fn in_mapped_files() -> bool {
             let filled = text.get(..kept + n).unwrap_or_default();
             let whole = filled.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
             let lines = filled.get(..whole).unwrap_or_default().split(|b| *b == b'\n');
-            found = lines.filter_map(Mapped::parse).any(|m| m.waits(&places, piece));
+            found = lines.filter_map(Mapped::parse).any(|m| m.waits(&places, &known, piece));
             kept = kept + n - whole;
             text.copy_within(whole..whole + kept, 0);
         }
@@ -164,7 +167,7 @@ impl<'a> Mapped<'a> {
 
     /// Whether it is a file of the program's that has waits of its own. What cannot be read has
     /// none.
-    fn waits(&self, places: &Places, piece: &mut [u8]) -> bool {
+    fn waits(&self, places: &Places, looked_at: &LookedAt, piece: &mut [u8]) -> bool {
         let name = self.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
         let owner = if self.has(places.program) { Owner::Program } else { Owner::Library };
         let known = || KNOWN.iter().any(|known| name.starts_with(known));
@@ -175,13 +178,19 @@ impl<'a> Mapped<'a> {
         let Some(to) = space.get_mut(..self.path.len()) else { return false };
         to.copy_from_slice(self.path);
         let Ok(path) = CStr::from_bytes_until_nul(&space) else { return false };
-        let Ok(file) = files::open(path, For::Reading) else {
+        let entry = |st: &_| looked_at.entry(st, [self.offset, self.to - self.from], owner as u64);
+        if files::status(path).is_ok_and(|st| looked_at.has(entry(&st))) {
+            self.note();
             return false;
-        };
+        }
+        let Ok(file) = files::open(path, For::Reading) else { return false };
+        // Before it is looked at: what it becomes meanwhile is another.
+        let status = files::status_of(&file);
         let found = image::waits(&file, self.offset, self.to - self.from, owner, piece);
         sys::discard(file);
         if !found {
             self.note();
+            let _ = status.map(|st| looked_at.note(entry(&st)));
         }
         found
     }

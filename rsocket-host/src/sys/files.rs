@@ -162,6 +162,21 @@ impl Status {
         self.0.st_ino
     }
 
+    /// Where the file is, and what its contents cannot change without: its file system, its number
+    /// there, its size in bytes, and when it changed, in seconds and nanoseconds.
+    #[must_use]
+    #[allow(clippy::unnecessary_cast, reason = "the types are the architecture's")]
+    pub const fn identity(&self) -> [u64; 5] {
+        let st = &self.0;
+        [
+            st.st_dev as u64,
+            st.st_ino,
+            st.st_size as u64,
+            st.st_ctime as u64,
+            st.st_ctime_nsec as u64,
+        ]
+    }
+
     /// How many names it has.
     #[must_use]
     #[allow(clippy::unnecessary_cast, reason = "the type is the architecture's")]
