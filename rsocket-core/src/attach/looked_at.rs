@@ -10,7 +10,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing))]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use crate::config::policy;
 use crate::host::loaded;
@@ -32,7 +32,9 @@ pub(super) struct Entry(u64);
 
 /// See the head of this file.
 pub(super) struct LookedAt {
-    file: Option<OwnedFd>,
+    /// A private descriptor: a program that closes what it does not know, and opens a file there,
+    /// would have that written to.
+    file: Option<RawFd>,
     /// The sum of this library.
     library: u64,
 }
@@ -57,18 +59,17 @@ impl LookedAt {
 
     /// Notes what has none. On a full shelf another entry gives way.
     pub(super) fn note(&self, entry: Entry) {
-        let (Some(shelf), Some(file)) = (self.shelf(entry), &self.file) else { return };
+        let (Some(shelf), Some(file)) = (self.shelf(entry), self.file) else { return };
         let free = shelf.iter().position(|e| *e == 0 || *e == entry.0);
         let place = free.unwrap_or((entry.0 >> 32) as usize % ENTRIES);
         let at = begin_of_shelf(entry) + 8 * place as u64;
-        let _ = files::write_at(file, at, &entry.0.to_ne_bytes());
+        let _ = files::write_at(sys::borrow(file), at, &entry.0.to_ne_bytes());
     }
 
     /// What stands on the entry's shelf. A file that is shorter has nothing there.
     fn shelf(&self, entry: Entry) -> Option<[u64; ENTRIES]> {
         let mut bytes = [0; SHELF];
-        let file = self.file.as_ref()?;
-        files::read_at(file, begin_of_shelf(entry), &mut bytes).ok()?;
+        files::read_at(sys::borrow(self.file?), begin_of_shelf(entry), &mut bytes).ok()?;
         let (entries, _) = bytes.as_chunks::<8>();
         let mut shelf = [0; ENTRIES];
         for (to, from) in shelf.iter_mut().zip(entries) {
@@ -81,13 +82,13 @@ impl LookedAt {
 impl Drop for LookedAt {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
-            sys::discard(file);
+            sys::close_private(file);
         }
     }
 }
 
 /// The file in that directory, if it is the user's alone and may be as long as it can become.
-fn at(directory: &OwnedFd, _: &mut own_directory::Path) -> Option<OwnedFd> {
+fn at(directory: &OwnedFd, _: &mut own_directory::Path) -> Option<RawFd> {
     if !sys::file_may_reach(BYTES) {
         return None;
     }
@@ -96,11 +97,22 @@ fn at(directory: &OwnedFd, _: &mut own_directory::Path) -> Option<OwnedFd> {
         // Another process has made it in between.
         .or_else(|_| files::open_in(directory, NAME, For::OwnChange))
         .ok()?;
+    let fd = sys::make_private(file).ok()?;
+    // Asked last: before the number was private, the program may have closed it and opened a file
+    // of its own there, which must not be written to.
+    let (named, open) = (files::status_in(directory, NAME), files::status_of(sys::borrow(fd)));
+    let place = |st: Status| {
+        let [file_system, inode, ..] = st.identity();
+        (file_system, inode)
+    };
     let ours = |st: Status| st.is_regular() && st.is_private_to(identity::user());
-    if files::status_of(&file).is_ok_and(ours) {
-        return Some(file);
+    if let (Ok(open), Ok(named)) = (open, named)
+        && ours(open)
+        && place(open) == place(named)
+    {
+        return Some(fd);
     }
-    sys::discard(file);
+    sys::close_private(fd);
     None
 }
 
@@ -122,7 +134,8 @@ mod tests {
     use super::*;
 
     fn in_memory() -> LookedAt {
-        LookedAt { file: Some(files::in_memory("looked-at").unwrap()), library: 1 }
+        let file = files::in_memory("looked-at").unwrap();
+        LookedAt { file: Some(sys::make_private(file).unwrap()), library: 1 }
     }
 
     #[test]
@@ -146,7 +159,7 @@ mod tests {
             table.note(entry);
             assert!(table.has(entry));
         }
-        let file = table.file.as_ref().unwrap();
+        let file = sys::borrow(table.file.unwrap());
         assert!(files::status_of(file).unwrap().size() <= 8 * SHELF as u64);
     }
 
