@@ -19,11 +19,11 @@ use crate::sys::files::{self, For, Status};
 use crate::sys::{self, identity};
 
 const NAME: &[u8] = b"looked-at";
-/// The file has so many shelves of so many entries, an entry being eight bytes, and 0 is none.
-const SHELVES: u64 = 1024;
+/// The file has so many buckets of so many entries, an entry being eight bytes, and 0 is none.
+const BUCKETS: u64 = 1024;
 const ENTRIES: usize = 8;
-const SHELF: usize = 8 * ENTRIES;
-const BYTES: u64 = SHELVES * SHELF as u64;
+const BUCKET: usize = 8 * ENTRIES;
+const BYTES: u64 = BUCKETS * BUCKET as u64;
 
 /// What a file is known by. It is known anew with each change of its contents, and to each build of
 /// this library.
@@ -54,28 +54,28 @@ impl LookedAt {
     }
 
     pub(super) fn has(&self, entry: Entry) -> bool {
-        self.shelf(entry).is_some_and(|shelf| shelf.contains(&entry.0))
+        self.bucket(entry).is_some_and(|bucket| bucket.contains(&entry.0))
     }
 
-    /// Notes what has none. On a full shelf another entry gives way.
+    /// Notes what has none. On a full bucket another entry gives way.
     pub(super) fn note(&self, entry: Entry) {
-        let (Some(shelf), Some(file)) = (self.shelf(entry), self.file) else { return };
-        let free = shelf.iter().position(|e| *e == 0 || *e == entry.0);
+        let (Some(bucket), Some(file)) = (self.bucket(entry), self.file) else { return };
+        let free = bucket.iter().position(|e| *e == 0 || *e == entry.0);
         let place = free.unwrap_or((entry.0 >> 32) as usize % ENTRIES);
-        let at = begin_of_shelf(entry) + 8 * place as u64;
+        let at = begin_of_bucket(entry) + 8 * place as u64;
         let _ = files::write_at(sys::borrow(file), at, &entry.0.to_ne_bytes());
     }
 
-    /// What stands on the entry's shelf. A file that is shorter has nothing there.
-    fn shelf(&self, entry: Entry) -> Option<[u64; ENTRIES]> {
-        let mut bytes = [0; SHELF];
-        files::read_at(sys::borrow(self.file?), begin_of_shelf(entry), &mut bytes).ok()?;
+    /// What stands on the entry's bucket. A file that is shorter has nothing there.
+    fn bucket(&self, entry: Entry) -> Option<[u64; ENTRIES]> {
+        let mut bytes = [0; BUCKET];
+        files::read_at(sys::borrow(self.file?), begin_of_bucket(entry), &mut bytes).ok()?;
         let (entries, _) = bytes.as_chunks::<8>();
-        let mut shelf = [0; ENTRIES];
-        for (to, from) in shelf.iter_mut().zip(entries) {
+        let mut bucket = [0; ENTRIES];
+        for (to, from) in bucket.iter_mut().zip(entries) {
             *to = u64::from_ne_bytes(*from);
         }
-        Some(shelf)
+        Some(bucket)
     }
 }
 
@@ -116,8 +116,8 @@ fn at(directory: &OwnedFd, _: &mut own_directory::Path) -> Option<RawFd> {
     None
 }
 
-fn begin_of_shelf(entry: Entry) -> u64 {
-    entry.0 % SHELVES * SHELF as u64
+fn begin_of_bucket(entry: Entry) -> u64 {
+    entry.0 % BUCKETS * BUCKET as u64
 }
 
 /// What Fowler's, Noll's and Vo's sum begins with.
@@ -151,16 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn a_full_shelf_keeps_the_newest() {
+    fn a_full_bucket_keeps_the_newest() {
         let table = in_memory();
         for n in 0..100 {
-            let entry = Entry(7 + n * SHELVES + (n << 32));
+            let entry = Entry(7 + n * BUCKETS + (n << 32));
             table.note(entry);
             table.note(entry);
             assert!(table.has(entry));
         }
         let file = sys::borrow(table.file.unwrap());
-        assert!(files::status_of(file).unwrap().size() <= 8 * SHELF as u64);
+        assert!(files::status_of(file).unwrap().size() <= 8 * BUCKET as u64);
     }
 
     #[test]
