@@ -62,7 +62,7 @@ pub mod tap;
 pub mod waiting;
 
 pub use rsocket_host::{
-    address, copy, environment, facts as host, failure, given, log, probe, reason, seqpacket,
+    address, copy, environment, facts as host, failure, fnv, given, log, probe, reason, seqpacket,
     stats, sys,
 };
 pub use rsocket_host::{log_at, log_debug, log_info, log_warn};

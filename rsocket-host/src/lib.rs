@@ -24,6 +24,7 @@ pub mod copy;
 pub mod environment;
 pub mod facts;
 pub mod failure;
+pub mod fnv;
 pub mod given;
 pub mod living;
 pub mod log;

@@ -13,6 +13,7 @@
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::config::policy;
+use crate::fnv;
 use crate::host::loaded;
 use crate::own_directory;
 use crate::sys::files::{self, For, Status};
@@ -44,7 +45,7 @@ impl LookedAt {
     pub(super) fn open() -> Self {
         let library = loaded::own_file().and_then(|path| files::status(path).ok());
         let file = library.filter(|_| !policy::sandboxed()).and_then(|_| own_directory::find(at));
-        Self { file, library: library.map_or(0, |st| sum(&st.identity(), BASE)) }
+        Self { file, library: library.map_or(0, |st| sum(&st.identity(), fnv::EMPTY)) }
     }
 
     /// What that part of a file is known by. `how` tells apart ways to look at it.
@@ -120,13 +121,9 @@ fn begin_of_bucket(entry: Entry) -> u64 {
     entry.0 % BUCKETS * BUCKET as u64
 }
 
-/// What Fowler's, Noll's and Vo's sum begins with.
-const BASE: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// That sum of numbers.
-fn sum(numbers: &[u64], from: u64) -> u64 {
-    let bytes = numbers.iter().flat_map(|n| n.to_le_bytes());
-    bytes.fold(from, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+/// The hash of numbers, behind what was hashed to `before`.
+fn sum(numbers: &[u64], before: u64) -> u64 {
+    fnv::hash(before, numbers.iter().flat_map(|n| n.to_le_bytes()))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::reach;
 use crate::config::policy;
 use crate::conn::fork_group;
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::fnv;
 use crate::host::image::{self, Owner};
 use crate::host::loaded;
 use crate::sync::stack;
@@ -156,7 +157,7 @@ impl<'a> Mapped<'a> {
         let number = |text| u64::from_str_radix(text, 16).ok();
         let (from, to) = (number(from)?, number(to)?);
         let executed = words.next()?.contains('x');
-        let sum = words.clone().flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325, fnv);
+        let sum = fnv::hash(fnv::EMPTY, words.clone().flat_map(str::bytes));
         let offset = number(words.next()?)?;
         executed.then_some(Self { from, to, offset, sum, path })
     }
@@ -209,11 +210,6 @@ impl<'a> Mapped<'a> {
         };
         let _ = CLEAN.iter().any(taken);
     }
-}
-
-/// The next step of Fowler's, Noll's and Vo's sum.
-fn fnv(sum: u64, byte: u8) -> u64 {
-    (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
 }
 
 #[cfg(test)]

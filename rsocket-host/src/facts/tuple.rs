@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 
 use rustix::net::{SocketAddrAny, SocketAddrV4, SocketAddrV6};
 
+use crate::fnv;
 use crate::sys;
 
 /// One end of a connection: an address (IPv4 in the first four bytes, the rest zero) and a port.
@@ -86,9 +87,7 @@ impl Tuple {
     /// would serve chooses it to collide.
     #[must_use]
     pub fn name_hash(&self) -> u64 {
-        self.to_bytes()
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+        fnv::hash(fnv::EMPTY, self.to_bytes())
     }
 
     /// Whether the addresses alone make it likely that the peer is on this host: both the same, or

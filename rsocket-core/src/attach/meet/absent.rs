@@ -13,6 +13,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::fnv;
+
 /// Addresses that are remembered.
 const PLACES: usize = 128;
 /// So many looks for an address in vain may come at once. After them the address is left alone for
@@ -37,11 +39,7 @@ static TABLE: [Place; PLACES] = [const {
 /// Of the other end's address, as this end sees it.
 #[must_use]
 pub fn key(family: u8, address: &[u8; 16]) -> u64 {
-    [family]
-        .iter()
-        .chain(address)
-        .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
-        | 1
+    fnv::hash(fnv::hash(fnv::EMPTY, [family]), *address) | 1
 }
 
 fn place(key: u64) -> Option<&'static Place> {
