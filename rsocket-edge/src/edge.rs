@@ -67,10 +67,10 @@ pub fn length(list: &[iovec]) -> usize {
 /// A `timespec` as the kernel would understand it.
 ///
 /// # Errors
-/// `EINVAL` where the kernel would say so.
+/// `EINVAL` and `EFAULT` where the kernel would say so.
 #[inline]
 pub fn span(t: In<'_, timespec>) -> Result<Option<Duration>, Failure> {
-    let Some(t) = t.get() else { return Ok(None) };
+    let Some(t) = t.read()? else { return Ok(None) };
     match (u64::try_from(t.tv_sec), u32::try_from(t.tv_nsec)) {
         (Ok(s), Ok(ns)) if ns < 1_000_000_000 => Ok(Some(Duration::new(s, ns))),
         _ => Err(Failure::Invalid),
@@ -85,10 +85,10 @@ pub fn millis(ms: c_int) -> Option<Duration> {
 /// As [`span`], for a `timeval`.
 ///
 /// # Errors
-/// `EINVAL`.
+/// As there.
 #[inline]
 pub fn micros(t: In<'_, timeval>) -> Result<Option<Duration>, Failure> {
-    let Some(t) = t.get() else { return Ok(None) };
+    let Some(t) = t.read()? else { return Ok(None) };
     match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
         (Ok(s), Ok(us)) => {
             Ok(Some(Duration::from_secs(s).saturating_add(Duration::from_micros(us))))

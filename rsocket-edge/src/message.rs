@@ -166,6 +166,12 @@ impl<'a> Message<'a> {
         Some(unsafe { Bytes::new(header.msg_name, header.msg_namelen) })
     }
 
+    /// Whether memory is there for the name that it is sent to, if it has one.
+    #[must_use]
+    pub fn has_name_or_none(self) -> bool {
+        !self.name().is_some_and(Bytes::are_nowhere)
+    }
+
     /// Where the name of its sender goes.
     #[must_use]
     pub fn sender(self) -> Option<Answer<'a>> {

@@ -14,10 +14,11 @@
 use core::ffi::c_void;
 use core::marker::PhantomData;
 
-use libc::{sa_family_t, sockaddr, socklen_t};
+use libc::{sa_family_t, sockaddr, sockaddr_storage, socklen_t};
 
 use crate::address::SockAddr;
 use crate::failure::Failure;
+use crate::probe::present;
 
 pub mod epoll;
 mod kept;
@@ -58,6 +59,16 @@ impl<T: Copy> In<'_, T> {
     pub fn get(self) -> Option<T> {
         // SAFETY: not null, so it points to a value, by the promise of new().
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+
+    /// The value, or none for null, of a call that answers bad pointers as the kernel does.
+    ///
+    /// # Errors
+    /// `EFAULT`: no memory is there.
+    #[inline]
+    pub fn read(self) -> Result<Option<T>, Failure> {
+        let nowhere = !self.0.is_null() && !present(self.0, 1);
+        if nowhere { Err(Failure::BadAddress) } else { Ok(self.get()) }
     }
 
     /// To be passed on.
@@ -245,10 +256,20 @@ impl Bytes<'_> {
         self.length
     }
 
+    /// Whether no memory is there, and this is not null. Of a name the kernel reads 128 bytes at
+    /// most.
+    #[inline]
+    #[must_use]
+    pub fn are_nowhere(self) -> bool {
+        let most = (self.length as usize).min(size_of::<sockaddr_storage>());
+        !self.at.is_null() && !present(self.at.cast::<u8>(), most)
+    }
+
     /// Their beginning as a value of a type of which any bytes are one; `None` where they are too
-    /// few.
+    /// few, or no memory is there.
     fn first<T: Numbers>(self) -> Option<T> {
-        let enough = !self.at.is_null() && self.length as usize >= size_of::<T>();
+        let long = self.length as usize >= size_of::<T>();
+        let enough = long && !self.at.is_null() && present(self.at.cast::<T>(), 1);
         // SAFETY: as many bytes are there, by the promise of new(), and any are a value.
         enough.then(|| unsafe { self.at.cast::<T>().read_unaligned() })
     }
@@ -256,10 +277,10 @@ impl Bytes<'_> {
     /// An option's integer.
     ///
     /// # Errors
-    /// `EFAULT` for null, `EINVAL` where there is less.
+    /// `EFAULT` where no memory is, `EINVAL` where there is less.
     pub fn integer(self) -> Result<i32, Failure> {
-        let short = if self.at.is_null() { Failure::BadAddress } else { Failure::Invalid };
-        self.first().ok_or(short)
+        let nowhere = self.at.is_null() || self.are_nowhere();
+        self.first().ok_or(if nowhere { Failure::BadAddress } else { Failure::Invalid })
     }
 
     /// The first of them.
@@ -277,8 +298,11 @@ impl Bytes<'_> {
     /// As [`SockAddr::read`].
     ///
     /// # Errors
-    /// As there.
+    /// As there, and `EFAULT` where no memory is.
     pub fn name(self) -> Result<SockAddr, Failure> {
+        if self.are_nowhere() {
+            return Err(Failure::BadAddress);
+        }
         // SAFETY: the promise of new().
         unsafe { SockAddr::read(self.at.cast(), self.length) }
     }

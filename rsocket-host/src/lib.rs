@@ -3,14 +3,14 @@
 //!
 //! From the bottom up:
 //! - [`copy`] (how the processor moves bytes), [`failure`], [`environment`] (the variables),
-//!   [`address`] (`sockaddr`), [`given`] (pointers of a C caller's)
+//!   [`address`] (`sockaddr`)
 //! - [`sys`] (system calls, and descriptors of the library's own)
 //! - [`thread`] (which thread calls, and the sections in which signals wait) with [`signals`]
 //! - [`stack`] (a stack of the library's own), [`array`] (one that is never allocated), [`living`]
 //!   (whether a thread or process still lives)
 //! - [`stdio`] (libc's streams), [`objects`] (what the dynamic linker has loaded), [`sigaction`]
-//! - [`log`], [`probe`] (whether memory is there), [`facts`], [`seqpacket`] (a UNIX socket whose
-//!   messages carry descriptors)
+//! - [`log`], [`probe`] (whether memory is there), [`given`] (pointers of a C caller's), [`facts`],
+//!   [`seqpacket`] (a UNIX socket whose messages carry descriptors)
 
 // A panic in here kills the program that uses the library.
 #![cfg_attr(

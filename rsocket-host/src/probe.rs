@@ -3,9 +3,9 @@
 //!
 //! The stack is there, and so is, as far as is remembered, a page that was there before: the kernel
 //! is asked once for each. A page that has gone since is not noticed. Must not know what is read.
-//! Entry points: [`present`]; [`populate`].
+//! Entry points: [`present`], [`string_is_present`]; [`populate`].
 
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::failure::Failure;
@@ -32,6 +32,21 @@ pub fn present<T>(p: *const T, count: usize) -> bool {
     bytes == 0
         || above.saturating_add(bytes) < STACK
         || page_is_there(p as usize) && page_is_there((p as usize).saturating_add(bytes - 1))
+}
+
+/// Whether a C string can be read up to its end.
+#[must_use]
+pub fn string_is_present(string: *const c_char) -> bool {
+    let mut at = string;
+    while present(at, 1) {
+        let rest = (1 << PAGE) - (at as usize & ((1 << PAGE) - 1));
+        // SAFETY: its page is there, and the look ends with that.
+        if !unsafe { libc::memchr(at.cast(), 0, rest) }.is_null() {
+            return true;
+        }
+        at = at.wrapping_add(rest);
+    }
+    false
 }
 
 fn page_is_there(at: usize) -> bool {
@@ -164,6 +179,29 @@ mod tests {
         let none =
             unsafe { mmap_anonymous(at, 8192, ProtFlags::empty(), MapFlags::PRIVATE) }.unwrap();
         assert!(!present(none.cast::<u64>(), 1));
+    }
+
+    #[test]
+    fn a_string_that_goes_on_where_nothing_is() {
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+        let (at, both) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: new mappings at addresses of the kernel's choice, of which the second page goes.
+        let pages = unsafe {
+            let at = mmap_anonymous(at, 8192, both, MapFlags::PRIVATE).unwrap();
+            mprotect(at.wrapping_byte_add(4096), 4096, MprotectFlags::empty()).unwrap();
+            at.cast::<u8>()
+        };
+        let last = pages.wrapping_add(4090);
+        // SAFETY: inside the first page.
+        unsafe { last.write_bytes(b'a', 6) };
+        assert!(!string_is_present(last.cast()), "no end");
+        assert!(!string_is_present(pages.wrapping_add(4096).cast()), "no beginning");
+        // SAFETY: as above.
+        unsafe { pages.add(4095).write(0) };
+        assert!(string_is_present(last.cast()));
+        let (long, none) = (vec![b'b'; 9000], core::ptr::null());
+        let long = std::ffi::CString::new(long).unwrap();
+        assert!(string_is_present(long.as_ptr()) && !string_is_present(none));
     }
 
     #[test]

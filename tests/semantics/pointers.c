@@ -1,9 +1,11 @@
 // Bad pointers: the kernel answers with EFAULT, and kills no process. On sockets that have nothing
-// to do with the library, in a program that has a connection as well. Also headers and lists of
-// calls on the connection itself.
+// to do with the library, in a program that has a connection as well. Also headers, lists, names and
+// times of calls on the connection itself, and names of programs that are to take over.
 #include "pair.h"
 
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -111,6 +113,84 @@ static long m_own_second(void) {
   return -1;
 }
 
+// Names, times, offsets and sets of signals that a call reads beside the bytes. (libc itself reads
+// the times of select and ppoll.)
+#define AN_EVENT struct epoll_event event = {.events = EPOLLOUT}
+#define NO_TIME struct timespec at_once = {0}
+OWN(sendto_name, sendto(own, &c, 1, 0, bad, 16))
+OWN(connect, connect(socket(AF_INET, SOCK_STREAM, 0), bad, 16))
+OWN(option, setsockopt(own, IPPROTO_TCP, TCP_NODELAY, bad, 4))
+OWN(epoll_add, epoll_ctl(epoll_create1(0), EPOLL_CTL_ADD, own, bad))
+static long m_own_send_name(void) {
+  struct msghdr m = {.msg_iov = &one_byte, .msg_iovlen = 1, .msg_name = bad, .msg_namelen = 16};
+  return sendmsg(own, &m, 0);
+}
+static long m_own_send_names(void) {
+  struct mmsghdr m = {.msg_hdr = {.msg_iov = &one_byte, .msg_iovlen = 1, .msg_name = bad, .msg_namelen = 16}};
+  return sendmmsg(own, &m, 1, 0);
+}
+static long m_own_name_room(void) {
+  struct sockaddr_in from;
+  if (send(peer, "x", 1, 0) != 1) return 0;
+  return recvfrom(own, &c, 1, 0, (void *)&from, bad);
+}
+static long m_own_recv_time(void) {
+  struct mmsghdr m = {.msg_hdr = {.msg_iov = &one_byte, .msg_iovlen = 1}};
+  return recvmmsg(own, &m, 1, MSG_DONTWAIT, bad);
+}
+static long m_own_poll_signals(void) {
+  struct pollfd p = {own, POLLOUT, 0};
+  NO_TIME;
+  return ppoll(&p, 1, &at_once, bad);
+}
+static long m_own_select_signals(void) {
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(own, &set);
+  NO_TIME;
+  return pselect(own + 1, NULL, &set, NULL, &at_once, bad);
+}
+static int with_own(void) {
+  int set = epoll_create1(0);
+  AN_EVENT;
+  CHECK(set >= 0 && !epoll_ctl(set, EPOLL_CTL_ADD, own, &event));
+  return set;
+}
+OWN(epoll_change, epoll_ctl(with_own(), EPOLL_CTL_MOD, own, bad))
+OWN(epoll_events, epoll_wait(with_own(), bad, 1, 0))
+OWN(epoll_low, epoll_wait(with_own(), low, 1, 0))
+static long m_own_epoll_signals(void) {
+  AN_EVENT;
+  return epoll_pwait(with_own(), &event, 1, 0, bad);
+}
+static long m_own_epoll_time(void) {
+  AN_EVENT;
+  return epoll_pwait2(with_own(), &event, 1, bad, NULL);
+}
+static long m_own_sendfile(void) {
+  int f = open("/proc/self/exe", O_RDONLY);
+  return sendfile(own, f, bad, 10);
+}
+// Of a program that is to take over.
+extern char **environ;
+static char *words[] = {"true", NULL};
+OWN(exec_path, execve(bad, words, environ))
+OWN(exec_path_at, execveat(AT_FDCWD, bad, words, environ, 0))
+OWN(exec_path_own, execv(bad, words))
+OWN(exec_words, execve("/bin/true", bad, environ))
+OWN(exec_environment, execve("/bin/true", words, bad))
+OWN(exec_open, fexecve(open("/bin/true", O_RDONLY), words, bad))
+static long m_own_exec_string(void) {
+  char *strings[] = {"A=1", bad, NULL};
+  return execve("/bin/true", words, strings);
+}
+// The string begins on a page that is there, and has no end on it.
+static long m_own_exec_endless(void) {
+  char *path = (char *)bad - 4;
+  memcpy(path, "/bin", 4);
+  return execve(path, words, environ);
+}
+
 static void answers_efault(int lfd) {
   static const struct {
     const char *name;
@@ -122,7 +202,12 @@ static void answers_efault(int lfd) {
     C(name), C(option), C(option_back), C(readv), C(writev), C(sendto), C(sendfile), C(ioctl), C(pipe), C(pair),
     C(own_recvmsg), C(own_sendmsg), C(own_recvmmsg), C(own_sendmmsg), C(own_readv), C(own_writev), C(own_poll),
     C(own_select), C(own_select_write), C(own_recv_list), C(own_send_list), C(own_recv_lists), C(own_send_lists),
-    C(own_second), C(own_poll_low), C(own_select_low), C(own_writev_low),
+    C(own_second), C(own_poll_low), C(own_select_low), C(own_writev_low), C(own_sendto_name), C(own_connect),
+    C(own_option), C(own_epoll_add), C(own_send_name), C(own_send_names),
+    C(own_name_room), C(own_recv_time), C(own_poll_signals), C(own_select_signals),
+    C(own_epoll_change), C(own_epoll_events), C(own_epoll_low), C(own_epoll_signals), C(own_epoll_time),
+    C(own_sendfile), C(own_exec_path), C(own_exec_path_at), C(own_exec_path_own), C(own_exec_words),
+    C(own_exec_environment), C(own_exec_open), C(own_exec_string), C(own_exec_endless),
   };
   int s[2];
   two(lfd, s);

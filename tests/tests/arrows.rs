@@ -27,7 +27,6 @@ const HOST: [&str; 21] = [
     "failure",
     "environment",
     "address",
-    "given",
     "sys",
     // What libc has.
     "stdio",
@@ -43,6 +42,7 @@ const HOST: [&str; 21] = [
     // What needs one of these.
     "log",
     "probe",
+    "given",
     "facts",
     "seqpacket",
     // What is counted, and why.

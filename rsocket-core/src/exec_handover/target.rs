@@ -41,7 +41,8 @@ pub enum Program<'a> {
 /// What comes of an `exec`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It fails: there is no such program. (Shells try one directory after the other.)
+    /// It fails: there is no such program, as shells try one directory after the other. Or a name
+    /// or the environment is where no memory is.
     Fails,
     /// The program will not have this library, or may not.
     Without,
@@ -56,10 +57,14 @@ pub fn judge(program: Program<'_>, environment: Strings<'_>) -> Verdict {
 }
 
 fn judge_here(program: Program<'_>, environment: Strings<'_>) -> Verdict {
+    if !environment.are_there() {
+        return Verdict::Fails;
+    }
     let file = match open(program) {
         Ok(file) => file,
         Err(
             Failure::Missing
+            | Failure::BadAddress
             | Failure::NotADirectory
             | Failure::TooManyLinks
             | Failure::NameTooLong,

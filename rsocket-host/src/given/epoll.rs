@@ -12,6 +12,7 @@ use libc::{c_int, epoll_event, sigset_t};
 
 use super::{In, Places};
 use crate::failure::Failure;
+use crate::probe::present;
 
 /// The arguments of one `epoll_ctl`.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +69,21 @@ impl<'a> Wait<'a> {
     #[must_use]
     pub const fn events(&self) -> Places<'a, epoll_event> {
         self.events
+    }
+
+    /// Whether memory is there for the first event.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        present(self.events.as_ptr(), 1)
+    }
+
+    /// Whether signals are said, and no memory is there.
+    #[inline]
+    #[must_use]
+    pub fn signals_are_nowhere(&self) -> bool {
+        let mask = self.mask.as_ptr();
+        // The kernel reads eight bytes.
+        !mask.is_null() && !present(mask.cast::<u64>(), 1)
     }
 
     /// How many are wanted at most, as the program said it.

@@ -10,6 +10,8 @@
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
 
+use crate::probe::{present, string_is_present};
+
 /// A list of C strings that ends with a null pointer, as an environment.
 #[derive(Clone, Copy, Debug)]
 pub struct Strings<'a>(*const *const c_char, PhantomData<&'a CStr>);
@@ -43,17 +45,39 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// A C string, if there is one.
+/// A C string, if memory is there.
 ///
 /// # Safety
-/// `at` is null or a C string, for the time of the call.
+/// What `at` points to, if anything, stays as it is for the time of the call.
 #[must_use]
 pub unsafe fn string<'a>(at: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: not null, so a string by the caller's promise.
-    (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })
+    // SAFETY: memory is there up to a byte of zero. It stays, by the caller's promise.
+    string_is_present(at).then(|| unsafe { CStr::from_ptr(at) })
 }
 
 impl Strings<'_> {
+    /// Whether memory is there for the list and for its strings, up to the null pointer.
+    #[must_use]
+    pub fn are_there(self) -> bool {
+        let mut at = self.0;
+        while !at.is_null() {
+            if !present(at, 1) {
+                return false;
+            }
+            // SAFETY: memory is there, and holds a pointer by the promise of new(): nothing goes
+            // beyond the null pointer.
+            let (string, next) = unsafe { (*at, at.add(1)) };
+            if string.is_null() {
+                break;
+            }
+            if !string_is_present(string) {
+                return false;
+            }
+            at = next;
+        }
+        true
+    }
+
     /// To be passed on.
     #[must_use]
     pub const fn as_ptr(self) -> *const *const c_char {
@@ -84,6 +108,11 @@ mod tests {
         // SAFETY: such a list.
         let strings = unsafe { Strings::new(list.as_ptr()) };
         assert_eq!(strings.end(), &raw const list[2]);
+        assert!(strings.are_there());
+        let low = [c"A=1".as_ptr(), core::ptr::without_provenance(16), core::ptr::null()];
+        // SAFETY: a list whose second string is nowhere, and a list that is nowhere.
+        let bad = unsafe { [Strings::new(low.as_ptr()), Strings::new(low[1].cast())] };
+        assert_eq!(bad.map(Strings::are_there), [false; 2]);
         assert_eq!(strings.map(CStr::to_bytes).collect::<Vec<_>>(), [b"A=1", b"B=2"]);
     }
 }

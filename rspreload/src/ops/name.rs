@@ -235,6 +235,9 @@ pub(crate) fn connect(
     to: Bytes<'_>,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
+    if to.are_nowhere() {
+        return real();
+    }
     if dissolves(to) {
         // The socket may become another connection, or a listener.
         socket::give_away(slot, fd, Reason::OddUse);

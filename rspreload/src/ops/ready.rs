@@ -89,6 +89,11 @@ fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut 
     Set::Kernel
 }
 
+/// Whether a set of signals is to be read where no memory is. The kernel reads eight bytes.
+fn is_nowhere(mask: *const sigset_t) -> bool {
+    !mask.is_null() && !present(mask.cast::<u64>(), 1)
+}
+
 /// A `poll` of any spelling on a process that has sockets of ours: `real` passes it on.
 pub(crate) fn poll(
     list: Polled<'_>,
@@ -97,7 +102,8 @@ pub(crate) fn poll(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     let (Ok(timeout), false) = (timeout, list.as_ptr().is_null()) else { return real() };
-    if list.len() > sys::MAX_FDS || !present(list.as_ptr(), list.len()) {
+    let is_there = present(list.as_ptr(), list.len()) && !is_nowhere(mask);
+    if list.len() > sys::MAX_FDS || !is_there {
         return real();
     }
     let mut counted = Counted::new();
@@ -130,7 +136,7 @@ pub(crate) fn select(
     let Ok(mut left) = timeout else { return passed_on(real()) };
     // The kernel reads whole words of them.
     let is_there = |set: &Bits<'_>| present(set.as_ptr(), set.words());
-    if sets.nfds() < 0 || !sets.each().iter().all(is_there) {
+    if sets.nfds() < 0 || !sets.each().iter().all(is_there) || is_nowhere(mask) {
         return passed_on(real());
     }
     let mut counted = Counted::new();

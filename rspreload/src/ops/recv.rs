@@ -10,12 +10,13 @@ use rsocket_edge::socket;
 use rsocket_edge::socket::{Route, inq, stamps};
 use rsocket_host::failure::Failure;
 use rsocket_host::given::{Answer, Place};
+use rsocket_host::probe::present;
 use rsocket_host::reason::Reason;
 use rsocket_host::sys;
 
 use super::messages::saw_each;
 use super::passing::came;
-use crate::edge::{self, count, fail, keeping_errno, nowhere, small};
+use crate::edge::{self, count, fail, keeping_errno, small};
 use crate::shadow;
 
 /// Flags that are no receive of the stream: reports, and the urgent byte. TCP looks at five others
@@ -101,7 +102,7 @@ pub(crate) fn no_address(r: ssize_t, from: Answer<'_>) -> ssize_t {
     if r < 0 || address.is_null() {
         return r;
     }
-    if nowhere(length) {
+    if !present(length, 1) {
         return fail(Failure::BadAddress) as ssize_t;
     }
     let room = from.length().get().unwrap_or(0);

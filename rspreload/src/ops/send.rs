@@ -86,8 +86,9 @@ fn back_to_kernel(slot: SlotId, fd: c_int, flags: c_int) -> Result<(), Failure> 
     Err(urgent::refused(slot, fd))
 }
 
-/// Before a call that may ask for TCP Fast Open: its flags, or what connect(2) has said instead of
-/// it, which `connect` passes on.
+/// Before a call that has an address, and may ask for TCP Fast Open: its flags, or its result. That
+/// is what connect(2) has said instead of it, which `connect` passes on, or `EFAULT`. (A connected
+/// stream ignores an address, but the kernel reads it first.)
 #[inline]
 pub(crate) fn connect_first(
     slot: SlotId,
@@ -96,6 +97,9 @@ pub(crate) fn connect_first(
     to: Bytes<'_>,
     connect: impl FnOnce(Bytes<'_>) -> c_int,
 ) -> Result<c_int, c_int> {
+    if to.are_nowhere() {
+        return Err(fail(Failure::BadAddress));
+    }
     if !fastopen::asks(flags) {
         return Ok(flags);
     }
@@ -146,7 +150,8 @@ pub(crate) fn transmit(
 fn messages_to_device(slot: SlotId, fd: c_int, list: Messages<'_>, flags: c_int) -> c_int {
     let mut done: c_int = 0;
     for i in 0..list.len() {
-        let Some(message) = list.get(i).filter(|_| list.is_present(i)) else {
+        let message = list.get(i).filter(|m| list.is_present(i) && m.has_name_or_none());
+        let Some(message) = message else {
             return if done > 0 { done } else { fail(Failure::BadAddress) };
         };
         let from = message.pieces();

@@ -102,7 +102,7 @@ fn by_kernel(
     offset: Place<'_, off_t>,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    let start = || match offset.get() {
+    let start = || match offset.to_read().read().ok()? {
         None => rustix::fs::tell(sys::borrow(from)).ok(),
         Some(offset) => u64::try_from(offset).ok(),
     };
@@ -123,8 +123,13 @@ fn by_device(
     offset: Place<'_, off_t>,
     length: usize,
 ) -> ssize_t {
-    let Ok(at) = offset.get().map(u64::try_from).transpose() else {
-        return fail(Failure::Invalid) as ssize_t;
+    let at = match offset.to_read().read() {
+        Ok(at) => at.map(u64::try_from).transpose().map_err(|_| Failure::Invalid),
+        Err(e) => Err(e),
+    };
+    let at = match at {
+        Ok(at) => at,
+        Err(e) => return fail(e) as ssize_t,
     };
     if sys::is_private(from) {
         return fail(Failure::BadDescriptor) as ssize_t;

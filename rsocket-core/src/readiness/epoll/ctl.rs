@@ -33,7 +33,7 @@ impl Call<'_> {
 
     /// `EFAULT` when there is no wish.
     fn wish(&self) -> Result<Wish, Failure> {
-        let event = self.change.event.get().ok_or(Failure::BadAddress)?;
+        let event = self.change.event.read()?.ok_or(Failure::BadAddress)?;
         Ok(Wish { events: event.events, data: event.u64 })
     }
 }

@@ -6,12 +6,13 @@
 //! nothing until it is touched; look-ups take no lock.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::os::fd::RawFd;
 
 use super::kernel;
 use super::lock::Guarded;
 use super::set::{Entry, State};
+use crate::given::epoll::Wait;
 use crate::readiness::source::{Events, SlotId, Source};
 use crate::sync::published::Published;
 use crate::sys::{self, MAX_FDS};
@@ -38,6 +39,9 @@ pub(crate) struct Set<S: Source> {
     pub(crate) nests: AtomicBool,
     /// A member was added since a wait was last seen. Relaxed: a member's next wait tells of it.
     pub(super) unwaited: AtomicBool,
+    /// Where memory was found for the events of a wait, last. Relaxed: the word is all that is
+    /// said.
+    room: AtomicUsize,
     /// Copied by a fork and not used here since ([`super::fork`]).
     pub(crate) dormant: AtomicBool,
     /// Members may be a sibling's as well, and when they were last looked at
@@ -49,6 +53,22 @@ pub(crate) struct Set<S: Source> {
     pub(super) fork_held: AtomicBool,
     /// While the set is free: as [`Lists::free`].
     next_free: AtomicU32,
+}
+
+impl<S: Source> Set<S> {
+    /// Whether memory is there for what a wait finds: asked once, while it is the same place.
+    #[inline]
+    pub(super) fn has_room(&self, wait: &Wait<'_>) -> bool {
+        let at = wait.events().as_ptr().addr();
+        if at != 0 && self.room.load(Ordering::Relaxed) == at {
+            return true;
+        }
+        let there = wait.has_room();
+        if there {
+            self.room.store(at, Ordering::Relaxed);
+        }
+        there
+    }
 }
 
 pub(super) struct Lists {
@@ -191,6 +211,7 @@ impl<S: Source> Registry<S> {
             state: Guarded::new(State::new()),
             special: AtomicBool::new(false),
             unwaited: AtomicBool::new(false),
+            room: AtomicUsize::new(0),
             sleepers: AtomicU32::new(0),
             nests: AtomicBool::new(false),
             dormant: AtomicBool::new(false),

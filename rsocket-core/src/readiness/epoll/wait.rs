@@ -185,7 +185,7 @@ impl<S: Source> Registry<S> {
         call: Call<'_>,
         mut deadline: Deadline,
     ) -> Result<usize, Failure> {
-        if call.wait.events().is_null() {
+        if !set.has_room(&call.wait) || call.wait.signals_are_nowhere() {
             return Err(Failure::BadAddress);
         }
         let mut vain = 0;
