@@ -22,7 +22,7 @@ echo '#include <sys/syscall.h>' | cc -E -dM - |
   awk '/#define __NR_[a-z]/ { print "{\"" substr($2, 6) "\", " $2 "}," }' >"$work/filtered_calls.h"
 cc -O2 -Wall -Wextra -Werror -I"$work" -o "$work/filtered" "$HERE/filtered.c" ||
   die "filtered.c does not compile"
-count=${COUNT:-$([ "$QUICK" = 1 ] && echo 1000 || echo 1500)}
+count=${COUNT:-1000}
 place=$MEET
 
 # meet WANT WHAT PATH FAMILY [PREFIX...] : connections to A, 64 at a time.
