@@ -8,6 +8,8 @@
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use libc::sigset_t;
+
 use crate::failure::Failure;
 use crate::sys::{self, keeping_errno, sandbox};
 
@@ -47,6 +49,13 @@ pub fn string_is_present(string: *const c_char) -> bool {
         at = at.wrapping_add(rest);
     }
     false
+}
+
+/// Whether a set of signals is given, and no memory is there. The kernel reads eight bytes of it.
+#[inline]
+#[must_use]
+pub fn signals_are_nowhere(mask: *const sigset_t) -> bool {
+    !mask.is_null() && !present(mask.cast::<u64>(), 1)
 }
 
 fn page_is_there(at: usize) -> bool {

@@ -1,6 +1,6 @@
 // Bad pointers: the kernel answers with EFAULT, and kills no process. On sockets that have nothing
-// to do with the library, in a program that has a connection as well. Also headers, lists, names and
-// times of calls on the connection itself, and names of programs that are to take over.
+// to do with the library, in a program that has a connection as well. Also headers, lists, names
+// and times of calls on the connection itself, and names of programs that are to take over.
 #include "pair.h"
 
 #include <sys/epoll.h>

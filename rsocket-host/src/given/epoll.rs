@@ -12,7 +12,7 @@ use libc::{c_int, epoll_event, sigset_t};
 
 use super::{In, Places};
 use crate::failure::Failure;
-use crate::probe::present;
+use crate::probe::{present, signals_are_nowhere};
 
 /// The arguments of one `epoll_ctl`.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +81,7 @@ impl<'a> Wait<'a> {
     #[inline]
     #[must_use]
     pub fn signals_are_nowhere(&self) -> bool {
-        let mask = self.mask.as_ptr();
-        // The kernel reads eight bytes.
-        !mask.is_null() && !present(mask.cast::<u64>(), 1)
+        signals_are_nowhere(self.mask.as_ptr())
     }
 
     /// How many are wanted at most, as the program said it.

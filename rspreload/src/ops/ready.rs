@@ -13,7 +13,7 @@ use rsocket_edge::{readiness, socket};
 use rsocket_host::array::Few;
 use rsocket_host::failure::Failure;
 use rsocket_host::given::{Bits, Place, Polled, Sets};
-use rsocket_host::probe::present;
+use rsocket_host::probe::{present, signals_are_nowhere};
 use rsocket_host::reason::Reason;
 use rsocket_host::sys;
 
@@ -89,11 +89,6 @@ fn survey(fds: impl Iterator<Item = c_int> + Clone, sleeps: bool, counted: &mut 
     Set::Kernel
 }
 
-/// Whether a set of signals is to be read where no memory is. The kernel reads eight bytes.
-fn is_nowhere(mask: *const sigset_t) -> bool {
-    !mask.is_null() && !present(mask.cast::<u64>(), 1)
-}
-
 /// A `poll` of any spelling on a process that has sockets of ours: `real` passes it on.
 pub(crate) fn poll(
     list: Polled<'_>,
@@ -102,7 +97,7 @@ pub(crate) fn poll(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     let (Ok(timeout), false) = (timeout, list.as_ptr().is_null()) else { return real() };
-    let is_there = present(list.as_ptr(), list.len()) && !is_nowhere(mask);
+    let is_there = present(list.as_ptr(), list.len()) && !signals_are_nowhere(mask);
     if list.len() > sys::MAX_FDS || !is_there {
         return real();
     }
@@ -136,7 +131,7 @@ pub(crate) fn select(
     let Ok(mut left) = timeout else { return passed_on(real()) };
     // The kernel reads whole words of them.
     let is_there = |set: &Bits<'_>| present(set.as_ptr(), set.words());
-    if sets.nfds() < 0 || !sets.each().iter().all(is_there) || is_nowhere(mask) {
+    if sets.nfds() < 0 || !sets.each().iter().all(is_there) || signals_are_nowhere(mask) {
         return passed_on(real());
     }
     let mut counted = Counted::new();

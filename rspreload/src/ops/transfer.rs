@@ -123,11 +123,9 @@ fn by_device(
     offset: Place<'_, off_t>,
     length: usize,
 ) -> ssize_t {
-    let at = match offset.to_read().read() {
-        Ok(at) => at.map(u64::try_from).transpose().map_err(|_| Failure::Invalid),
-        Err(e) => Err(e),
-    };
-    let at = match at {
+    let position = |at: Option<off_t>| at.map(u64::try_from).transpose();
+    let given = offset.to_read().read();
+    let at = match given.and_then(|at| position(at).map_err(|_| Failure::Invalid)) {
         Ok(at) => at,
         Err(e) => return fail(e) as ssize_t,
     };
