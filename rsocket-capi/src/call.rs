@@ -15,7 +15,7 @@ macro_rules! call {
         #[allow(unused_unsafe)]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
             // SAFETY: whatever the body does with the arguments, the contract above allows it.
-            unsafe { $body }
+            rsocket_edge::edge::leaving_errno(|| unsafe { $body })
         }
     )+};
 }

@@ -1,7 +1,7 @@
 //! The edge between C and Rust: return values and `errno`, times, `SIGPIPE`.
 //!
 //! For the libraries that export C functions; nothing else in here uses it. Must not know what a
-//! call does. Entry points: [`count`], [`fail`], [`keeping_errno`].
+//! call does. Entry points: [`count`], [`fail`], [`keeping_errno`], [`leaving_errno`].
 
 use core::ffi::c_int;
 use core::time::Duration;
@@ -41,6 +41,52 @@ pub fn done(result: Result<(), Failure>) -> c_int {
         Ok(()) => 0,
         Err(e) => fail(e),
     }
+}
+
+/// What a function of libc's returns.
+pub trait Returned: Copy {
+    /// Whether it says that the call has failed.
+    fn has_failed(self) -> bool;
+}
+
+impl Returned for c_int {
+    #[inline]
+    fn has_failed(self) -> bool {
+        self < 0
+    }
+}
+
+impl Returned for ssize_t {
+    #[inline]
+    fn has_failed(self) -> bool {
+        self < 0
+    }
+}
+
+impl Returned for i64 {
+    #[inline]
+    fn has_failed(self) -> bool {
+        self < 0
+    }
+}
+
+impl Returned for usize {
+    #[inline]
+    fn has_failed(self) -> bool {
+        self.cast_signed() < 0
+    }
+}
+
+/// Runs a call that may set `errno` on its way. One that succeeds leaves it as it was, as the
+/// kernel's calls do. A program may look there first and believe in a signal (Guile does).
+#[inline]
+pub fn leaving_errno<R: Returned>(call: impl FnOnce() -> R) -> R {
+    let before = sys::errno();
+    let returned = call();
+    if !returned.has_failed() {
+        sys::set_errno(before);
+    }
+    returned
 }
 
 /// Sets `errno` and gives -1.

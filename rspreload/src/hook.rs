@@ -18,8 +18,9 @@
 /// - `fn name(…) -> T, when condition => { … }`: the body runs where the condition holds.
 /// - `fn name(…) -> T { … }`: the body always runs.
 ///
-/// In the first two the body stands in a function of its own, out of line and of the same
-/// signature. So the way past it is a test and a jump: no frame, no saved register.
+/// In the first two a call that succeeds leaves `errno` as it was. Their body stands in a function
+/// of its own, out of line and of the same signature. So the way past it is a test and a jump: no
+/// frame, no saved register.
 macro_rules! hook {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, with $slot:ident of $fd:ident => $body:block)+) => {
         hook! {$(
@@ -38,7 +39,7 @@ macro_rules! hook {
                 #[allow(unused_variables, unused_unsafe)]
                 unsafe extern "C-unwind" fn ours($($arg: $type),*) -> $ret {
                     // SAFETY: as for the hook itself, whose arguments these are.
-                    unsafe { $body }
+                    $crate::edge::leaving_errno(|| unsafe { $body })
                 }
                 if $condition { ours($($arg),*) } else { $crate::real::$name($($arg),*) }
             }

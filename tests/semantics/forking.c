@@ -57,7 +57,7 @@ static void spawn_server(int fd) {
   pid_t kid;
   CHECK(!posix_spawn_file_actions_init(&a) && !posix_spawn_file_actions_adddup2(&a, fd, 0) &&
         !posix_spawn_file_actions_adddup2(&a, fd, 1) && !posix_spawn_file_actions_addclose(&a, fd));
-  EQ(posix_spawnp(&kid, "cat", &a, NULL, args, environ), 0);
+  SAME(posix_spawnp(&kid, "cat", &a, NULL, args, environ), 0);
   close(fd);
   EQ(exit_status(kid), 0);
 }

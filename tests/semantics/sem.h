@@ -83,12 +83,19 @@ void fail_at(const char *file, int line, const char *fmt, ...) __attribute__((no
   do { \
     if (!(e)) FAIL("%s is false (errno %d %s)", #e, errno, strerror(errno)); \
   } while (0)
-#define EQ(e, want) \
+// SAME compares, and EQ also wants that a call that succeeds has left errno alone, as the kernel's
+// do: some programs look there first.
+#define COMPARE_(e, want, and_errno) \
   do { \
     errno = 0; \
-    long long got_ = (long long)(e), want_ = (long long)(want); \
-    if (got_ != want_) FAIL("%s is %lld, not %lld (errno %d %s)", #e, got_, want_, errno, strerror(errno)); \
+    long long got_ = (long long)(e); \
+    int errno_ = errno; \
+    long long want_ = (long long)(want); \
+    if (got_ != want_) FAIL("%s is %lld, not %lld (errno %d %s)", #e, got_, want_, errno_, strerror(errno_)); \
+    if (and_errno && got_ >= 0 && errno_) FAIL("%s sets errno: %s", #e, strerror(errno_)); \
   } while (0)
+#define SAME(e, want) COMPARE_(e, want, 0)
+#define EQ(e, want) COMPARE_(e, want, 1)
 #define FAILS(e, err) \
   do { \
     errno = 0; \

@@ -105,7 +105,7 @@ static void sndtimeo(int fd) {
   timeo(fd, SO_SNDTIMEO, 100);
   uint64_t n = stuff(fd, &e);
   EQ(e, EAGAIN);
-  EQ(blocked_write(fd, &n, 0), EAGAIN);
+  SAME(blocked_write(fd, &n, 0), EAGAIN);
   took(last_began, 0.09);
   tell('e');
   tell_int(n);  // every byte that was counted, and no other, arrives
@@ -122,16 +122,16 @@ static void write_eintr(int fd) {
     else nap(patience(10));
     CHECK(n < 256u << 20);
   }
-  EQ(blocked_write(fd, &n, 0), EAGAIN);
+  SAME(blocked_write(fd, &n, 0), EAGAIN);
   nonblock(fd, 0);
   handler(0);
-  EQ(blocked_write(fd, &n, 80), EINTR);
+  SAME(blocked_write(fd, &n, 80), EINTR);
   CHECK(hits >= 1);
   handler(SA_RESTART);
   timeo(fd, SO_SNDTIMEO, patience(20000));
-  EQ(blocked_write(fd, &n, 80), EINTR);  // with a time-out set, never restarted
+  SAME(blocked_write(fd, &n, 80), EINTR);  // with a time-out set, never restarted
   timeo(fd, SO_SNDTIMEO, 100);
-  EQ(blocked_write(fd, &n, 0), EAGAIN);
+  SAME(blocked_write(fd, &n, 0), EAGAIN);
   tell('e');
   tell_int(n);
 }

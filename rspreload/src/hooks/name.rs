@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use rsocket_host::given::{Answer, Bytes};
 
+use crate::edge::leaving_errno;
 use crate::ops::name as ops;
 use crate::{real, shadow};
 
@@ -52,11 +53,11 @@ hook! {
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
         let name = Answer::new(address.cast(), length);
-        ops::accept(fd, name, || real::accept(fd, address, length))
+        leaving_errno(|| ops::accept(fd, name, || real::accept(fd, address, length)))
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
         let name = Answer::new(address.cast(), length);
-        ops::accept(fd, name, || real::accept4(fd, address, length, flags))
+        leaving_errno(|| ops::accept(fd, name, || real::accept4(fd, address, length, flags)))
     }
 }

@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_void};
 use libc::{off64_t, size_t, ssize_t};
 use rsocket_host::stdio::cookie::{self, Ways};
 
-use crate::edge::one;
+use crate::edge::{leaving_errno, one};
 use crate::ops::{recv, send};
 use crate::real;
 
@@ -21,12 +21,14 @@ pub(crate) fn install() {
 
 unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
     // SAFETY: room for so many bytes, by the caller's promise.
-    recv::read(fd, &one(to, length), || unsafe { real::read(fd, to, length) })
+    let real = || unsafe { real::read(fd, to, length) };
+    leaving_errno(|| recv::read(fd, &one(to, length), real))
 }
 
 unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
     // SAFETY: so many bytes, by the caller's promise.
-    send::write(fd, &one(from, length), || unsafe { real::write(fd, from, length) })
+    let real = || unsafe { real::write(fd, from, length) };
+    leaving_errno(|| send::write(fd, &one(from, length), real))
 }
 
 fn seek(fd: c_int, position: off64_t, whence: c_int) -> off64_t {
