@@ -31,7 +31,7 @@ pub fn say_shutdown(id: SlotId, s: &Slot, fd: RawFd) {
     if mode == SendMode::Device || s.has(flag::TCP_ANCHORED) && mode != SendMode::Returned {
         let mut sender = guard.sender();
         let first = sender.shut();
-        s.room_hint.store(sender.state().hint(), Ordering::Release);
+        s.room_hint.store(sender.state().hint(link::beyond(s)), Ordering::Release);
         if first {
             // Pairs with the fence in return_incoming. A receiver that asks for its bytes by TCP
             // sees the word above, or we see that it asked, while TCP can still carry them.

@@ -270,7 +270,7 @@ fn begin(
     receiving.set(recv);
     sending.set(send);
     s.unread_hint.store(0, Ordering::Relaxed);
-    s.room_hint.store(send.hint(), Ordering::Relaxed);
+    s.room_hint.store(send.hint(beyond), Ordering::Relaxed);
     if !mapped(r, index) && !map_found(r, index) {
         crate::log_info!("the arena was not found");
         return Err(Reason::ArenaRefused);

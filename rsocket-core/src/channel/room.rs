@@ -7,15 +7,13 @@
 
 use core::sync::atomic::Ordering;
 
-use super::guard::RecvGuard;
+use super::guard::{RecvGuard, SendGuard};
+use super::link::{self, Ends};
 use crate::conn::slot::{Slot, flag};
 use crate::device::shm::channel::SendState;
-use crate::device::shm::layout::SEGMENTS;
+use crate::device::shm::channel::receiver::WAKE_AT;
 use crate::live_segment::{self, Record, conn_counters};
 use crate::proto::SendHalf;
-
-/// Updates after which a sleeping sender is woken: half of a class's segments.
-const WAKE_AT: u32 = SEGMENTS as u32 / 2;
 
 /// As [`follows`], out of line: for calls that are long anyway.
 #[inline(never)]
@@ -41,7 +39,7 @@ pub(crate) fn follows(guard: &mut RecvGuard<'_>, n: usize) {
     }
     let unread = state.hint();
     // A sender that sleeps is woken when it can write for a while, or when nothing is left to read.
-    // Waking it costs as much as copying a segment. (TCP calls a socket writable at a third.)
+    // (TCP wakes it when a third is free.)
     let drained =
         || state.readable() == 0 && ends.incoming.poll_data(state.data_position).is_none();
     if state.owed >= WAKE_AT || (state.owed > 0 && drained()) {
@@ -69,7 +67,9 @@ pub(crate) fn sent(s: &Slot, state: &SendState, n: usize) {
 pub(crate) fn sent_short(s: &Slot, state: &SendState, n: usize) {
     let shown = live_segment::record(s);
     conn_counters::sent_shm(s, shown, n);
-    s.room_hint.store(state.hint(), Ordering::Release);
+    // Relaxed: written under the lock, which is held.
+    let before = s.room_hint.load(Ordering::Relaxed);
+    s.room_hint.store(state.hint_after_short(before), Ordering::Release);
     if let Some(r) = shown {
         let [small, _] = &state.classes;
         r.small_credits(small.credits());
@@ -79,10 +79,21 @@ pub(crate) fn sent_short(s: &Slot, state: &SendState, n: usize) {
 /// Shows the room that there is, after messages that were counted.
 #[inline(always)]
 pub(crate) fn show_room(s: &Slot, shown: Option<&Record>, state: &SendState) {
-    s.room_hint.store(state.hint(), Ordering::Release);
+    s.room_hint.store(state.hint(link::beyond(s)), Ordering::Release);
     if let Some(r) = shown {
         r.room(state.room(), state.classes.each_ref().map(SendHalf::credits));
     }
+}
+
+/// Takes what the receiver has given back, and shows the room that there is then. For a thread that
+/// sends nothing now. False where the connection has no such channel any more, or this very thread
+/// is inside it: then a call has to find out.
+#[cold]
+pub(crate) fn refresh(s: &Slot, ends: &Ends) -> bool {
+    let Some(mut guard) = SendGuard::take(s, ends) else { return false };
+    let taken = guard.sender().refresh().is_ok();
+    show_room(s, live_segment::record(s), guard.view());
+    taken
 }
 
 /// There was no room for a message. What was refused last says what is waited for.

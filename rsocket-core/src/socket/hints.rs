@@ -1,16 +1,18 @@
 //! What the hints that the two data paths leave behind say of a connection: whether there is
 //! something to receive, or room to send.
 //!
-//! Must not know who asks. No lock is taken; a hint that is out of date makes a call that finds
-//! nothing, never a missed event. Entry points: [`data_waiting`], [`room_waiting`], [`progress`].
+//! Must not know who asks. No lock is taken, but for what a receiver has given back. A hint that is
+//! out of date makes a call that finds nothing, never a missed event. Entry points:
+//! [`data_waiting`], [`room_waiting`], [`writable`], [`progress`].
 
 use core::sync::atomic::Ordering;
 
 use crate::channel::link::{self, Ends};
-use crate::channel::{handover_state, unread};
+use crate::channel::{handover_state, room, unread};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::Progress;
 use crate::conn::slot::{Slot, flag};
+use crate::device::shm::channel::AMPLE;
 
 /// Whether the channel has something for the receiver.
 #[inline]
@@ -33,15 +35,33 @@ pub(super) fn went_back(s: &Slot, ends: &Ends) -> bool {
 /// Whether the sender has room, or news that may mean room.
 #[inline]
 pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
+    has_room_by(s, ends, |hint| hint as u32 != 0 || has_news(hint, ends))
+}
+
+/// Whether poll calls the connection writable: a blocking write of a usual length does not sleep.
+/// What the receiver has given back is taken first, where that matters.
+pub(crate) fn writable(s: &Slot, ends: &Ends) -> bool {
+    has_room_by(s, ends, |hint| {
+        hint & AMPLE != 0
+            || has_news(hint, ends)
+                && (!room::refresh(s, ends) || s.room_hint.load(Ordering::Acquire) & AMPLE != 0)
+    })
+}
+
+#[inline]
+fn has_room_by(s: &Slot, ends: &Ends, by: impl FnOnce(u64) -> bool) -> bool {
     if s.has(flag::PLACES_FULL) && !handover_state::receiver_closed(&ends.outgoing) {
         return crate::direct_placement::room_again(s, ends);
     }
     // Acquire: pairs with the release in room::show_room.
-    let hint = s.room_hint.load(Ordering::Acquire);
-    hint as u32 != 0
-        || ends.outgoing.poll_control((hint >> 32) as u32).is_some()
+    by(s.room_hint.load(Ordering::Acquire))
         || handover_state::receiver_closed(&ends.outgoing)
         || handover_state::is_asked_back(&ends.outgoing)
+}
+
+/// Whether the receiver has given back something that the hint does not count.
+fn has_news(hint: u64, ends: &Ends) -> bool {
+    ends.outgoing.poll_control((hint >> 32) as u32).is_some()
 }
 
 /// How far the two directions have come. `received` tells of the messages that were published for
@@ -49,6 +69,6 @@ pub(crate) fn room_waiting(s: &Slot, ends: &Ends) -> bool {
 pub fn progress(s: &Slot) -> Progress {
     let Some(ends) = link::ends(s) else { return Progress::default() };
     let received = unread::received(s, &ends);
-    let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(room_waiting(s, &ends));
+    let room = s.room_epoch.load(Ordering::Relaxed) << 1 | u64::from(writable(s, &ends));
     Progress { received, room }
 }

@@ -66,9 +66,9 @@ pub(super) fn check(s: &Slot, fd: RawFd) -> bool {
     gone
 }
 
-/// Whether the channel has no room: what there is news of may mean some.
+/// Whether the channel has no room, as poll sees it.
 pub(super) fn is_full(s: &Slot) -> bool {
-    link::ends(s).is_some_and(|ends| !hints::room_waiting(s, &ends))
+    link::ends(s).is_some_and(|ends| !hints::writable(s, &ends))
 }
 
 /// How soon a thread that waits for room must look again, since a half-closed peer that dies wakes

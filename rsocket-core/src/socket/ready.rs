@@ -1,14 +1,15 @@
 //! What a connection is ready for, as far as the device can say, and how a waiter is told of a
 //! change.
 //!
-//! `look` and `arm` take no lock: they read the hints that the two data paths leave behind
-//! ([`super::hints`]), and the words that the peer writes. A hint that is out of date makes a call
-//! that finds nothing, never a missed event. A thread that sleeps arms first and looks again.
+//! `look` and `arm` take no lock, but to learn how much room a receiver has given back. They read
+//! the hints that the two data paths leave behind ([`super::hints`]), and the words that the peer
+//! writes. A hint that is out of date makes a call that finds nothing, never a missed event. A
+//! thread that sleeps arms first and looks again.
 
 use core::sync::atomic::Ordering;
 use std::os::fd::RawFd;
 
-use super::hints::{data_waiting, progress, room_waiting};
+use super::hints::{data_waiting, progress, writable};
 use super::{asking, reader, rest, returned, switch_offset, tcp_anchored, verdict};
 use crate::channel::link::{self, Ends};
 use crate::channel::unread::{end_is_ahead, end_is_next};
@@ -18,6 +19,7 @@ use crate::conn::look::Look;
 use crate::conn::machine::{Phase, ReceiveMode, SendMode};
 use crate::conn::pending;
 use crate::conn::slot::{Slot, SlotId, flag};
+use crate::device::shm::channel::AMPLE;
 use crate::device::shm::park::MARK_READY;
 use crate::host::events::Events;
 use crate::waiting::spinning;
@@ -72,8 +74,10 @@ fn common(s: &Slot) -> Option<Look> {
     }
     // Acquire: pairs with the release in room::show_room.
     let hint = s.room_hint.load(Ordering::Acquire);
-    if hint as u32 != 0 || ends.outgoing.poll_control((hint >> 32) as u32).is_some() {
+    if hint & AMPLE != 0 {
         ready |= Events::OUT;
+    } else if ends.outgoing.poll_control((hint >> 32) as u32).is_some() {
+        return None;
     }
     Some(Look { ready, ask: Events::empty() })
 }
@@ -238,7 +242,7 @@ fn before_the_switch(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
 /// Whether the device takes something, and whether any process reads it.
 fn sendable(s: &Slot, fd: RawFd, ends: Option<&Ends>) -> Look {
     let mut look = Look::default();
-    let room = ends.is_none_or(|e| room_waiting(s, e));
+    let room = ends.is_none_or(|e| writable(s, e));
     // After FIN there may be no process left to make room.
     let over = || s.has(flag::WRITE_SHUT) || s.has(flag::PEER_FIN) && reader::check(s, fd);
     if room || s.has(flag::PEER_GONE) || over() {

@@ -16,7 +16,7 @@ mod tests;
 pub use buffer_classes::{Beyond, LARGE, SMALL};
 pub use receiver::{Next, Receiver, Taking};
 pub use sender::{Refused, Reservation, Sender};
-pub use state::{RecvState, SendState, fresh};
+pub use state::{AMPLE, RecvState, SendState, fresh};
 
 /// The other end broke a rule of the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

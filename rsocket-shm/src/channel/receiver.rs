@@ -175,7 +175,8 @@ impl<'a> Receiver<'a> {
         let Some((word, named)) = next_update(&mut state) else { return Ok(false) };
         let position = state.control_position;
         state.control_position = position.wrapping_add(1);
-        state.owed = state.owed.saturating_add(1);
+        let short = named.is_some_and(|(index, _)| index < SEGMENTS);
+        state.owed = state.owed.saturating_add(if short { 1 } else { WAKE_AT });
         step(Giving::Written)?;
         // The entry first, then the word that announces it.
         if let Some((index, entry)) = named {
@@ -195,6 +196,11 @@ impl<'a> Receiver<'a> {
         state.flip();
     }
 }
+
+/// What has been given back when a sender that sleeps is woken, in segments of the small class. One
+/// of the large class is as much, and so are credits, which are given back by half a class: poll
+/// calls the connection writable then ([`SendState::hint`]).
+pub const WAKE_AT: u32 = SEGMENTS as u32 / 2;
 
 /// How far giving one thing back has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,16 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::buffer_classes::{Beyond, LARGE, class_start, entry};
+use crate::layout;
 use rsocket_host::reason::Reason;
 use rsocket_wire::proto::{RecvHalf, RecvParams, SendHalf};
+
+/// In a hint: there is room for a message.
+const HAS_ROOM: u64 = 1;
+/// In a hint: there is so much that poll calls it writable. Linux does at a third of the buffer.
+pub const AMPLE: u64 = 2;
+/// Messages that a write may fall into, at the ends of segments and of the message ring.
+const AMPLE_CREDITS: u32 = 16;
 
 /// The sending direction's protocol state.
 #[repr(C)]
@@ -47,13 +55,28 @@ impl SendState {
     }
 
     /// What a look without the lock goes by: the position in the credit ring, and below it
-    /// whether there is room for a message.
+    /// `HAS_ROOM` and [`AMPLE`].
+    #[must_use]
+    pub fn hint(&self, beyond: Beyond) -> u64 {
+        let ample = if self.is_ample(beyond) { AMPLE } else { 0 };
+        self.hint_after_short(ample)
+    }
+
+    /// As [`Self::hint`], where the hint was `before` and a message has gone to the small class.
     #[must_use]
     #[inline(always)]
-    pub fn hint(&self) -> u64 {
+    pub fn hint_after_short(&self, before: u64) -> u64 {
         let [small, large] = &self.classes;
-        let room = small.room() > 0 || large.room() > 0;
-        u64::from(self.control_position) << 32 | u64::from(room)
+        let room = if small.room() > 0 || large.room() > 0 { HAS_ROOM } else { 0 };
+        u64::from(self.control_position) << 32 | room | before & AMPLE
+    }
+
+    /// Whether there is so much room that a write of a usual length does not sleep: a quarter of
+    /// the large class. The receiver wakes a sender as soon as it has given that back.
+    fn is_ample(&self, beyond: Beyond) -> bool {
+        let [_, large] = &self.classes;
+        let quarter = beyond.class_len(LARGE) / layout::SEGMENTS;
+        large.free() as usize >= quarter && u32::from(large.credits()) >= AMPLE_CREDITS
     }
 }
 
@@ -71,7 +94,7 @@ pub struct RecvState {
     pub current: u32,
     /// Nonzero once the end of the stream was read in the ring.
     pub ended: u32,
-    /// Updates published since the sender was last woken.
+    /// What was given back since the sender was last woken ([`super::receiver::WAKE_AT`]).
     pub owed: u32,
     /// Keeps the size a multiple of eight without hidden padding.
     pub _pad: u32,

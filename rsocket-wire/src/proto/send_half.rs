@@ -128,6 +128,17 @@ impl SendHalf {
         self.entry().len.min(Word::MAX_DATA)
     }
 
+    /// Bytes that may be sent before the peer gives anything back, in however many messages. 0
+    /// where no message may be sent that costs a credit.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        if self.is_blocked() {
+            return 0;
+        }
+        let entries = self.table.iter().take(self.segments as usize);
+        entries.fold(0, |sum, entry| sum.saturating_add(entry.len))
+    }
+
     /// Whether no message that costs a credit may be sent, wherever it would go.
     #[inline(always)]
     const fn is_blocked(&self) -> bool {
