@@ -166,6 +166,32 @@ fn spins_and_patience() {
     });
 }
 
+/// A thread that spins over devices hears of what the kernel alone answers for: here of a pipe,
+/// into which another thread writes in the middle of the spin.
+#[test]
+fn a_spin_ends_with_an_event_of_the_kernels() {
+    let _one = alone();
+    let (ep, c) = (Ep::new(), Conn::settled());
+    let (pipe, mut writer) = std::io::pipe().unwrap();
+    ep.add(c.fd(), IN, 1);
+    ep.add(pipe.as_raw_fd(), IN, 2);
+    c.deliver(1);
+    assert_eq!(ep.now(), [(IN, 1)]);
+    c.consume(1);
+    SPIN_US.store(20_000_000, SeqCst);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(MS);
+            writer.write_all(b"x").unwrap();
+        });
+        let (start, before) = (Instant::now(), REAL_WAITS.load(SeqCst));
+        assert_eq!(ep.wait(4, None), [(IN, 2)]);
+        assert!(start.elapsed() < Duration::from_secs(10), "after the spin only");
+        assert_eq!(REAL_WAITS.load(SeqCst), before, "found by spinning");
+    });
+    SPIN_US.store(0, SeqCst);
+}
+
 /// A reader that dies shows FIN, and wakes no sleeper.
 #[test]
 fn after_fin_who_waits_for_room_alone_looks_again() {

@@ -441,3 +441,24 @@ fn who_waits_for_room_alone_hears_of_fin_once() {
     assert!(cpu() - before < 50 * MS);
     assert!(state(c.slot, |s| s.told.contains(Events::RDHUP)));
 }
+
+/// A thread that spins over devices hears of what the kernel alone answers for.
+#[test]
+fn a_spin_ends_with_an_event_of_the_kernels() {
+    let _one = alone();
+    let c = Conn::settled();
+    let (pipe, mut writer) = std::io::pipe().unwrap();
+    SPIN_US.store(20_000_000, SeqCst);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(MS);
+            writer.write_all(b"x").unwrap();
+        });
+        let start = Instant::now();
+        let mut fds = [pfd(c.fd(), POLLIN), pfd(pipe.as_raw_fd(), POLLIN)];
+        assert_eq!(poll(&mut fds, None), Ok(1));
+        assert_eq!((fds[0].revents, fds[1].revents), (0, POLLIN));
+        assert!(start.elapsed() < Duration::from_secs(10), "after the spin only");
+    });
+    SPIN_US.store(0, SeqCst);
+}

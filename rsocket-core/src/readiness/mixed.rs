@@ -22,7 +22,9 @@ use super::deadline::{Deadline, sooner};
 use super::epoll::Registry;
 use super::scratch::Room;
 use super::source::{Events, Look, SlotId, Source, Waker};
+use super::spin_polls::SpinPolls;
 use crate::failure::Failure;
+use crate::host::kernel;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
@@ -135,7 +137,7 @@ fn further<S: Source>(source: &S, e: &Entry, slot: SlotId, ask: Events, ready: E
     if ask.is_empty() || spelled(ready) as i16 & e.accept == 0 {
         return Events::empty();
     }
-    match crate::host::kernel::poll_now(e.fd, ask) {
+    match kernel::poll_now(e.fd, ask) {
         said if said.is_empty() => said,
         said => source.heard(slot, e.fd, said),
     }
@@ -497,17 +499,17 @@ impl<S: Source> Wait<'_, S> {
         plain(self.entries).take(entered).for_each(|slot| self.source.leave_wait(slot));
     }
 
-    /// The kernel's own descriptors must not wait for the end of the spin.
-    fn before_sleep(&mut self) -> Result<usize, Failure> {
-        let kernels = |e: &Entry| e.fd >= 0 && (!e.special || !e.ask.is_empty());
-        if self.entries.iter().any(kernels) {
-            self.ask_kernel(None, core::ptr::null())
-        } else {
-            Ok(0)
-        }
+    /// Whether the kernel alone answers for some of them.
+    fn asks_kernel(&self) -> bool {
+        self.entries.iter().any(|e| e.fd >= 0 && (!e.special || !e.ask.is_empty()))
     }
 
-    /// True when there is something to look at, or time is up.
+    /// The kernel's own descriptors must not wait for the end of the spin.
+    fn before_sleep(&mut self) -> Result<usize, Failure> {
+        if self.asks_kernel() { self.ask_kernel(None, core::ptr::null()) } else { Ok(0) }
+    }
+
+    /// True when there is something to look at, or to ask the kernel for, or time is up.
     fn spin(&mut self, deadline: Deadline) -> bool {
         let mut few = [SlotId::from_raw(1); 16];
         let mut n = 0;
@@ -520,6 +522,9 @@ impl<S: Source> Wait<'_, S> {
         let Some(first) = SlotId::from_raw(1) else { return false };
         let slots = few.map(|s| s.unwrap_or(first));
         let Some(slots) = slots.get(..n).filter(|s| !s.is_empty()) else { return false };
+        let asked = if self.asks_kernel() { self.fill(None).0 } else { 0 };
+        let asked = self.kernel.get(..asked).unwrap_or_default();
+        let mut polls = SpinPolls::new();
         let (source, entries) = (self.source, &*self.entries);
         let near = deadline.near();
         let mut probe = || {
@@ -529,7 +534,9 @@ impl<S: Source> Wait<'_, S> {
                 }
                 _ => false,
             });
-            ready || near && deadline.left().is_some_and(|t| t.is_zero())
+            ready
+                || polls.is_due(slots.len()) && kernel::any_ready(asked)
+                || near && deadline.left().is_some_and(|t| t.is_zero())
         };
         source.spin(&mut probe, slots)
     }

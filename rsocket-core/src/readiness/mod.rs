@@ -21,6 +21,7 @@ pub mod poll;
 mod scratch;
 pub mod select;
 pub mod source;
+mod spin_polls;
 
 use crate::conn::slot::SlotId;
 use std::os::fd::RawFd;

@@ -319,6 +319,28 @@ pub fn poll_now(fd: RawFd, ask: Events) -> Events {
     poll_within(fd, ask, 0)
 }
 
+/// Descriptors that [`any_ready`] asks about at most.
+pub const FEW: usize = 16;
+
+/// Whether the kernel has now what is asked of any of them. False where they are more than [`FEW`],
+/// or it is not to be asked ([`sandbox`]). No cancellation point.
+#[must_use]
+#[allow(clippy::unnecessary_cast, reason = "rustix over libc, as under Miri, has signed flags")]
+pub fn any_ready(fds: &[libc::pollfd]) -> bool {
+    if fds.is_empty() || sandbox::inside() {
+        return false;
+    }
+    let none = libc::pollfd { fd: -1, events: 0, revents: 0 };
+    let places = core::array::from_fn::<_, FEW, _>(|i| *fds.get(i).unwrap_or(&none));
+    let borrowed = places.map(|p| (sys::borrow(p.fd), p.events));
+    let mut asked = borrowed
+        .each_ref()
+        .map(|(fd, events)| PollFd::new(fd, PollFlags::from_bits_retain(*events as u16 as _)));
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let asked = asked.get_mut(..fds.len());
+    asked.is_some_and(|asked| matches!(rustix::event::poll(asked, Some(&now)), Ok(1..)))
+}
+
 /// As [`poll_now`], once one of those is so, or so many nanoseconds (below a second) have passed.
 /// No cancellation point.
 #[inline]

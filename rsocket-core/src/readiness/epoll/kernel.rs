@@ -16,7 +16,7 @@ use libc::epoll_event;
 
 use crate::failure::Failure;
 use crate::given::Places;
-use crate::host::loaded;
+use crate::host::{kernel as facts, loaded};
 use crate::readiness::source::Events;
 use crate::sync::stack;
 use crate::sys::event_set::{self, Event, EventFlags};
@@ -131,6 +131,12 @@ pub(crate) fn events_now(
     // SAFETY: both types are the kernel's struct epoll_event, and there are as many places.
     let buffer = unsafe { core::slice::from_raw_parts_mut(at, limit) };
     event_set::now(set, buffer)
+}
+
+/// Whether something is there. It stays there: no edge and no one-shot entry is used up. In a
+/// sandbox, which may forbid the question, there is nothing.
+pub(crate) fn has_events(set: RawFd) -> bool {
+    !sandbox::inside() && facts::poll_now(set, Events::IN).contains(Events::IN)
 }
 
 /// What the kernel is asked about a socket that is wholly on its device. That is the end of the

@@ -9,10 +9,10 @@
 //! set stands for all its members in the kernel's object, so that nesting, and polling the epoll
 //! descriptor, keep working.
 //!
-//! **A wait** looks at what is awake in user space (`wait`), and asks the kernel on a time basis
-//! and always before sleeping. It judges every return of the kernel before the program sees it: one
-//! descriptor yields at most one event for each call. What is asleep costs nothing: its peer
-//! signals the waker and sets a bit.
+//! **A wait** looks at what is awake in user space (`wait`). It asks the kernel on a time basis,
+//! now and then while it spins, and always before sleeping. It judges every return of the kernel
+//! before the program sees it: one descriptor yields at most one event for each call. What is
+//! asleep costs nothing: its peer signals the waker and sets a bit.
 //!
 //! **Locks.** Each set has one small lock, never held across a sleep. The registry's lock comes
 //! before a set's, and no two sets' locks are held together except around a fork. [`mode_changed`],

@@ -12,6 +12,7 @@ use std::os::fd::RawFd;
 use libc::{c_int, epoll_event};
 
 use super::gather::Out;
+use super::kernel;
 use super::registry::{Registry, Set};
 use super::set::{State, WARM};
 use crate::failure::Failure;
@@ -19,12 +20,15 @@ use crate::given::epoll::{Pwait, Wait};
 use crate::readiness::deadline::{Deadline, sooner};
 use crate::readiness::scratch::Room;
 use crate::readiness::source::{Events, SlotId, Source};
+use crate::readiness::spin_polls::SpinPolls;
 use crate::sync::signals::{self, Seen, Since};
 use crate::sys;
 
 /// Sleep at most so long when there is no waker to be had, or a member says both "ready" and
 /// "nothing".
 const NAP: Duration = Duration::from_millis(5);
+/// How often a wait spins at most. A spin may end with a ring that was meant for an earlier sleep.
+const SPINS: u32 = 3;
 /// The most events that the kernel takes.
 const MOST: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
 
@@ -189,13 +193,13 @@ impl<S: Source> Registry<S> {
             return Err(Failure::BadAddress);
         }
         let mut vain = 0;
-        let mut may_spin = true;
+        let mut spins = SPINS;
         let seen = signals::seen();
         loop {
             let left = deadline.left();
             let pause = self.looks_for_taken(set);
             let waits = left.is_none_or(|t| !t.is_zero());
-            let n = match self.sweep(set, call, waits, may_spin) {
+            let n = match self.sweep(set, call, waits, spins == SPINS) {
                 Some(result) => result?,
                 // A signal handler inside a section of its own thread: the kernel's word must do.
                 None => return call.sleep(left),
@@ -207,7 +211,7 @@ impl<S: Source> Registry<S> {
             if left.is_some_and(|t| t.is_zero()) {
                 return Ok(0);
             }
-            if core::mem::take(&mut may_spin) && self.spin(set, deadline) {
+            if self.spin(set, (call, deadline), &mut spins) {
                 continue;
             }
             if self.source.bits_serve() != 0 {
@@ -393,17 +397,27 @@ impl<S: Source> Registry<S> {
         });
     }
 
-    /// Spins over the warm members, if there are any.
-    fn spin(&'static self, set: &'static Set<S>, deadline: Deadline) -> bool {
+    /// Spins over the warm members, if there are any, until one of them is ready, or the kernel has
+    /// an event. So many `spins` are left; a spin in vain is the last.
+    fn spin(
+        &'static self,
+        set: &'static Set<S>,
+        (call, deadline): (Call<'_>, Deadline),
+        spins: &mut u32,
+    ) -> bool {
+        let Some(left) = core::mem::take(spins).checked_sub(1) else { return false };
         let Some(none) = SlotId::from_raw(1) else { return false };
         let Some(mut slots) = Room::<_, 0>::new(WARM, none) else { return false };
         let spun =
             Room::<_, 0>::new(WARM, (0, Events::empty(), false, 0_u64)).is_some_and(|mut ask| {
-                let found = self.spin_over(set, deadline, slots.slice(), ask.slice());
+                let found = self.spin_over(set, (call, deadline), slots.slice(), ask.slice());
                 ask.release();
                 found
             });
         slots.release();
+        if spun {
+            *spins = left;
+        }
         spun
     }
 
@@ -411,7 +425,7 @@ impl<S: Source> Registry<S> {
     fn spin_over(
         &'static self,
         set: &'static Set<S>,
-        deadline: Deadline,
+        (call, deadline): (Call<'_>, Deadline),
         slots: &mut [SlotId],
         ask: &mut [(RawFd, Events, bool, u64)],
     ) -> bool {
@@ -432,6 +446,7 @@ impl<S: Source> Registry<S> {
         }
         let source = &self.source;
         let near = deadline.near();
+        let (epfd, mut polls) = (call.wait.epfd(), SpinPolls::new());
         let mut probe = || {
             let ready = slots.iter().zip(ask).any(|(slot, (fd, wanted, edge, seen))| {
                 if *edge {
@@ -440,7 +455,9 @@ impl<S: Source> Registry<S> {
                     source.look(*slot, *fd).ready.intersects(*wanted)
                 }
             });
-            ready || near && deadline.left().is_some_and(|t| t.is_zero())
+            ready
+                || polls.is_due(slots.len()) && kernel::has_events(epfd)
+                || near && deadline.left().is_some_and(|t| t.is_zero())
         };
         source.spin(&mut probe, slots)
     }
