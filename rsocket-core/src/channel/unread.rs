@@ -8,11 +8,11 @@ use core::sync::atomic::Ordering;
 
 use super::guard::RecvGuard;
 use super::handover_state;
-use super::link::Ends;
+use super::link::{self, Ends};
 use crate::conn::machine::ReceiveMode;
 use crate::conn::progress::{BEHIND, OVER};
 use crate::conn::slot::{Slot, flag};
-use crate::device::shm::channel::{LARGE, RecvState};
+use crate::device::shm::channel::{Beyond, LARGE, RecvState};
 use crate::device::shm::layout;
 use crate::wire::word::{Ctrl, Message, Word};
 
@@ -31,20 +31,19 @@ pub(crate) fn reaches_low_water(s: &Slot, ends: &Ends) -> bool {
     // before the switch offset counts as well, and the kernel knows of that.
     let follows =
         || s.receive_mode() == ReceiveMode::Device && handover_state::end(&ends.incoming).is_some();
-    let all = no_more_fits(state, ends) || follows();
+    let all = no_more_fits(state, ends, link::beyond(s)) || follows();
     drop(guard);
     enough || all
 }
 
-/// Whether nothing can follow what is unread: it ends the stream, or has left the sender no room.
-/// (The kernel calls a socket readable, too, before its channel closes, whatever is asked for.)
-pub(crate) fn no_more_fits(state: &RecvState, ends: &Ends) -> bool {
-    let classes = state.classes.iter().zip(by_class(state, ends));
+/// Whether nothing can follow what is unread: it ends the stream, or has left the sender so little
+/// room that poll calls it not writable. (The kernel calls a socket readable, too, before its
+/// channel closes, whatever is asked for.)
+pub(crate) fn no_more_fits(state: &RecvState, ends: &Ends, beyond: Beyond) -> bool {
+    let [_, large] = by_class(state, ends);
     state.ended != 0
         || ended_ahead(state, ends)
-        || classes.into_iter().all(|(half, unread)| {
-            unread.messages >= u32::from(half.allowed()) || unread.bytes >= half.promised() as usize
-        })
+        || !state.leaves_ample(large.messages, large.bytes, beyond)
 }
 
 /// Whether the end of the stream stands in the ring behind what is unread.

@@ -94,7 +94,7 @@ pub(super) fn is_over(s: &Slot, fd: RawFd) -> bool {
     if matches!(mode, ReceiveMode::Acknowledged | ReceiveMode::Device) {
         let Some(ends) = link::ends(s) else { return true };
         let Some(guard) = RecvGuard::take(s, &ends) else { return true };
-        let full = no_more_fits(guard.view(), &ends);
+        let full = no_more_fits(guard.view(), &ends, link::beyond(s));
         drop(guard);
         let tcp_has_its_part = || {
             mode == ReceiveMode::Device

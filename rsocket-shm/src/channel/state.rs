@@ -108,6 +108,16 @@ impl RecvState {
         small.total().wrapping_add(large.total())
     }
 
+    /// Whether so many messages and bytes, unread in the large class, leave ample room to a sender
+    /// that has taken all that was given back ([`SendState::hint`]).
+    #[must_use]
+    pub fn leaves_ample(&self, messages: u32, bytes: usize, beyond: Beyond) -> bool {
+        let [_, large] = &self.classes;
+        let quarter = beyond.class_len(LARGE) / layout::SEGMENTS;
+        messages.saturating_add(AMPLE_CREDITS) <= u32::from(large.allowed())
+            && bytes.saturating_add(quarter) <= large.promised() as usize
+    }
+
     /// Whether there is something to tell the sender.
     #[must_use]
     #[inline]
