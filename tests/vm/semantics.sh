@@ -22,7 +22,7 @@ cases() {
 # How a stream ends, and which caller is told of it, is what differs most from one device to
 # another.
 # (The rest takes too long for every run.)
-declare -A SOME=([rxe0]="ending returning outliving waiting flags timing.sndtimeo timing.write_eintr echo.both_write_first crowds.close_leaves_a_reader rest" [siw0]="ending returning.sleepers returning.dprintf_peer_is_busy returning.inherited_peer_calls__exit rest gaps_ready.g4_08_flags crowds.close_and_cancel")
+declare -A SOME=([rxe0]="ending returning outliving waiting flags timing.sndtimeo timing.write_eintr echo.both_write_first crowds.close_leaves_a_reader rest writable" [siw0]="ending returning.sleepers returning.dprintf_peer_is_busy returning.inherited_peer_calls__exit rest gaps_ready.g4_08_flags crowds.close_and_cancel")
 [ "$QUICK" = 1 ] && SOME=([rxe0]="ending rest.by_a_child rest.closed" [siw0]="echo.server_speaks_first ending.half_close_by_client ending.half_close_by_server")
 for dev in "${DEVICES[@]}"; do
   # shellcheck disable=SC2086
