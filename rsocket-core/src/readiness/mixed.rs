@@ -85,6 +85,11 @@ impl Entry {
         wanted(u32::from(self.events as u16))
     }
 
+    /// Whether bytes that TCP has came around the library.
+    fn astray<S: Source>(&self, source: &S) -> bool {
+        self.slot.is_some_and(|slot| source.astray(slot))
+    }
+
     /// Whether the kernel is asked about it at all.
     fn asked(&self) -> bool {
         self.fd >= 0 && !self.deaf
@@ -339,6 +344,9 @@ impl<S: Source> Wait<'_, S> {
                 let wanted = e.wanted();
                 events &= POLLPRI;
                 events |= (e.ask & (Events::IN | Events::OUT)).bits() as i16;
+                if wanted.contains(Events::IN) && e.astray(self.source) {
+                    events |= POLLIN;
+                }
                 if listens_for_end(wanted, e.ask) && !e.quiet {
                     events |= POLLRDHUP;
                 }
@@ -363,7 +371,11 @@ impl<S: Source> Wait<'_, S> {
         let mut count = 0;
         let mut answers = self.kernel.iter();
         for e in &mut *self.entries {
-            let answer = if e.asked() { answers.next().map_or(0, |k| k.revents) } else { 0 };
+            let mut answer = if e.asked() { answers.next().map_or(0, |k| k.revents) } else { 0 };
+            if e.special && !e.ask.contains(Events::IN) && !e.astray(self.source) {
+                // The peer has gone back to TCP meanwhile: the look below finds that.
+                answer &= !POLLIN;
+            }
             let mut revents = answer | e.revents;
             if let (true, Some(slot)) = (e.special, e.slot) {
                 let said = Events::from_bits_truncate(u32::from(answer as u16));

@@ -132,6 +132,11 @@ pub trait Source: Sync + 'static {
     fn arrived(&self, _slot: SlotId, _fd: RawFd, _before: bool) -> u64 {
         0
     }
+    /// Whether bytes that TCP has now came around the library: the device brings all that the peer
+    /// sends, and the peer has not gone back.
+    fn astray(&self, _slot: SlotId) -> bool {
+        false
+    }
     /// Whether the device has brought the end of the stream, whatever is unread before it.
     fn is_over(&self, _slot: SlotId) -> bool {
         false
@@ -309,6 +314,9 @@ impl Source for Sockets {
     }
     fn arrived(&self, slot: SlotId, fd: RawFd, before: bool) -> u64 {
         socket::arrived(slot, fd, before)
+    }
+    fn astray(&self, slot: SlotId) -> bool {
+        socket::astray(slot)
     }
     fn is_over(&self, slot: SlotId) -> bool {
         socket::is_over(slot)

@@ -93,8 +93,9 @@ pub use life::{
 };
 pub use verdict::unattached;
 pub use waits::{
-    arm, arm_edge, arrived, bits_serve, collect_ready, disarm, foresee, hear, heard, is_over, look,
-    may_be_taken, mode_epoch, progress, recheck_after, sets_may_be_deaf, settled, spin,
+    arm, arm_edge, arrived, astray, bits_serve, collect_ready, disarm, foresee, hear, heard,
+    is_over, look, may_be_taken, mode_epoch, progress, recheck_after, sets_may_be_deaf, settled,
+    spin,
 };
 pub use watch::{fingerprint_bytes, fingerprints, forget_fingerprint};
 

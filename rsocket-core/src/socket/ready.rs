@@ -45,6 +45,17 @@ pub fn is_over(s: &Slot) -> bool {
             && link::ends(s).is_some_and(|ends| end_is_ahead(s, &ends))
 }
 
+/// Whether bytes that TCP has now came around the library: all of the peer's come by the device. A
+/// peer that goes back says so first, so its mark is there before its bytes are.
+#[must_use]
+pub fn astray(s: &Slot) -> bool {
+    let elsewhere = flag::UNCOMMON & !(flag::BRIDGED | flag::WRITE_SHUT);
+    let device = s.receive_mode() == ReceiveMode::Device;
+    device
+        && !s.has(elsewhere | flag::TCP_ANCHORED | flag::PEER_FIN)
+        && link::ends(s).is_some_and(|ends| handover_state::end(&ends.incoming).is_none())
+}
+
 /// The look at a connection that is wholly on its device, in the middle of its life, which most
 /// are. `None` for any other: [`look`] goes the long way then.
 #[inline]

@@ -194,6 +194,12 @@ pub fn arrived(id: SlotId, fd: RawFd, before: bool) -> u64 {
     if before { ready::switch_offset(s) } else { counters::arrived(fd).unwrap_or(0) }
 }
 
+/// Whether bytes that TCP has now came around the library.
+#[must_use]
+pub fn astray(id: SlotId) -> bool {
+    slot(id).is_some_and(ready::astray)
+}
+
 /// Whether the end of the stream came by the device, whatever is unread before it.
 #[must_use]
 pub fn is_over(id: SlotId) -> bool {

@@ -19,6 +19,8 @@ pub(crate) struct Verdict {
     progress: Progress,
     out: bool,
     urgent: bool,
+    /// Of the bytes that came around the library: they are there.
+    astray: bool,
     /// What of it is the kernel's to say.
     asks: Events,
     /// What has come by TCP behind unread bytes, where that counts.
@@ -42,14 +44,16 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     let always = Events::ERR | Events::HUP;
     let device = spelled(ready) & (member.events | always.bits()) & 0xffff != 0;
     let ask = look.ask & wanted & (Events::IN | Events::OUT);
-    let mut urgent = false;
-    if member.dead() | member.urgent | !ask.is_empty() | look.ask.contains(Events::RDHUP) {
+    let (mut urgent, mut astray) = (false, strays(source, member, wanted));
+    let kernels = !ask.is_empty() | look.ask.contains(Events::RDHUP) | !astray.is_empty();
+    if member.dead() | member.urgent | kernels {
         // Asked each time, since an error may have been fetched or the state moved on.
         let said = crate::host::kernel::poll_now(
             member.fd,
-            ask | end_of(wanted, ask) | wanted & Events::PRI,
+            ask | astray | end_of(wanted, ask) | wanted & Events::PRI,
         );
         urgent = said.contains(Events::PRI);
+        astray &= only_bytes(said);
         if !said.is_empty() {
             ready |= source.heard(member.slot, member.fd, said);
         }
@@ -58,16 +62,18 @@ pub(crate) fn judge<S: Source>(source: &S, member: &Member) -> Verdict {
     // What the kernel answers for is news when its entry says so, and only then. The entry was set
     // anew with whatever set `edge`, and would tell the same once more.
     let told = member.told || member.entry != Entry::Between;
+    let astray = !astray.is_empty();
     let out = ready.contains(Events::OUT)
         && (told || member.returned || look.ready.contains(Events::OUT));
     let news = member.edge
         || member.fin
+        || astray
         || progress.by_device() != member.seen.by_device() && counts_as_news(wanted, progress)
         || behind.is_some_and(|arrived| behind::is_news(source, member, arrived))
         || wanted.contains(Events::OUT)
             && (progress.room != member.seen.room || out && !member.was_out);
     let due = level != 0 && (!member.edge_triggered() || news && (device || told));
-    Verdict { level, due, progress, out, urgent, asks: look.ask, behind }
+    Verdict { level, due, progress, out, urgent, astray, asks: look.ask, behind }
 }
 
 /// Whether a member waits for new bytes, not for unread ones: with edge triggering, or if it wants
@@ -82,6 +88,20 @@ fn by_edge(member: &Member, wanted: Events) -> bool {
 #[inline(always)]
 fn counts_as_news(wanted: Events, progress: Progress) -> bool {
     wanted.contains(Events::IN) || wanted.contains(Events::RDHUP) && progress.is_over()
+}
+
+/// What the kernel is asked about bytes that came around the library. The program is told that it
+/// can receive, and then finds the connection broken.
+#[inline(always)]
+fn strays<S: Source>(source: &S, member: &Member, wanted: Events) -> Events {
+    if member.astray && source.astray(member.slot) { wanted & Events::IN } else { Events::empty() }
+}
+
+/// IN, where it means bytes. At an end TCP says it, too.
+#[inline(always)]
+fn only_bytes(said: Events) -> Events {
+    let end = Events::RDHUP | Events::HUP | Events::ERR;
+    if said.intersects(end) { Events::empty() } else { said & Events::IN }
 }
 
 /// RDHUP, where it says something. An entry that has said it once is not asked for it again
@@ -107,6 +127,10 @@ impl Member {
         self.seen = verdict.progress;
         (self.was_out, self.urgent) = (verdict.out, verdict.urgent);
         (self.edge, self.fin, self.told) = (false, false, false);
+        if self.astray && self.wanted().contains(Events::IN) {
+            // Said once where edges count.
+            self.astray = verdict.astray && !self.edge_triggered();
+        }
         if verdict.due {
             self.arrived = verdict.behind.unwrap_or(self.arrived);
             self.failed |= verdict.level & Events::ERR.bits() != 0;
@@ -235,6 +259,18 @@ impl<S: Source> State<S> {
     /// The kernel said something about a member of ours.
     pub(crate) fn told(&mut self, index: u32, said: Events) {
         let Some(member) = self.get_mut(index) else { return };
+        let said = if member.entry == Entry::Detector && !member.beside {
+            member.astray |= !only_bytes(said).is_empty();
+            said - Events::IN
+        } else {
+            said
+        };
+        if said.is_empty() {
+            if member.live() {
+                self.enqueue(index);
+            }
+            return;
+        }
         let echo = core::mem::take(&mut member.echo);
         if echo && member.known().contains(said) {
             return;

@@ -140,9 +140,9 @@ pub(crate) fn has_events(set: RawFd) -> bool {
 }
 
 /// What the kernel is asked about a socket that is wholly on its device. That is the end of the
-/// connection, and urgent data, which only TCP carries.
+/// connection, urgent data, which only TCP carries, and bytes that came around the library.
 pub(crate) fn detector(wanted: Events) -> u32 {
-    (Events::RDHUP | wanted & Events::PRI).bits() | EDGE
+    (Events::RDHUP | Events::IN | wanted & Events::PRI).bits() | EDGE
 }
 
 #[cfg(test)]

@@ -87,6 +87,9 @@ pub(crate) struct Member {
     pub(crate) failed: bool,
     /// The kernel has reported urgent data. Each judgement asks again, until they are gone.
     pub(crate) urgent: bool,
+    /// TCP has bytes while the device answers alone. They may have come around the library
+    /// ([`Source::astray`](crate::readiness::source::Source::astray)).
+    pub(crate) astray: bool,
     pub(crate) seen: Progress,
     pub(crate) was_out: bool,
     pub(crate) armed: Events,
@@ -132,6 +135,7 @@ impl Member {
             end: Events::empty(),
             failed: false,
             urgent: false,
+            astray: false,
             seen: Progress::default(),
             was_out: false,
             returned: false,
