@@ -79,6 +79,6 @@ pub mod device {
 /// What lies below every room: the calling thread, and what threads and processes share.
 pub mod sync {
     pub use rsocket_host::sys::on_word;
-    pub use rsocket_host::{array, living, signals, stack, thread};
-    pub use rsocket_sync::{atom, backoff, guarded, lock, mutex, published, spin};
+    pub use rsocket_host::{array, living, migration, signals, stack, thread};
+    pub use rsocket_sync::{atom, backoff, guarded, lock, mutex, published, saturation, spin};
 }

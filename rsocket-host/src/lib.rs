@@ -6,6 +6,7 @@
 //!   [`address`] (`sockaddr`)
 //! - [`sys`] (system calls, and descriptors of the library's own)
 //! - [`thread`] (which thread calls, and the sections in which signals wait) with [`signals`]
+//! - [`migration`] (a thread goes to another CPU)
 //! - [`stack`] (a stack of the library's own), [`array`] (one that is never allocated), [`living`]
 //!   (whether a thread or process still lives)
 //! - [`stdio`] (libc's streams), [`objects`] (what the dynamic linker has loaded), [`sigaction`]
@@ -28,6 +29,7 @@ pub mod fnv;
 pub mod given;
 pub mod living;
 pub mod log;
+pub mod migration;
 pub mod objects;
 mod own;
 pub mod probe;

@@ -38,6 +38,8 @@ pub(super) struct Own {
     /// Handlers that have run on it, with `SA_RESTART` and without ([`super::signals`]).
     pub(super) restarting: Cell<u32>,
     pub(super) breaking: Cell<u32>,
+    /// When it last went to another CPU, and how often it has waited since ([`super::migration`]).
+    pub(super) migrated: Cell<u32>,
 }
 
 /// Whether this thread is inside a section of any kind.
@@ -112,6 +114,7 @@ mod found {
                 deep: Cell::new(false),
                 restarting: Cell::new(0),
                 breaking: Cell::new(0),
+                migrated: Cell::new(0),
             }
         };
     }

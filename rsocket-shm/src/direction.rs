@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::Advice;
 
 use super::layout::{
-    BUFFER_LEN, CONTROL_RING, DATA_RING, DirectionPage, HEAD_LEN, LARGE_ZONE, MAPS, MAPS_AT,
+    ALONE, BUFFER_LEN, CONTROL_RING, DATA_RING, DirectionPage, HEAD_LEN, LARGE_ZONE, MAPS, MAPS_AT,
     MapEntry, PLACES, PLACES_AT, PlacedLine, PlacingLine, ReceiverLine, SenderLine, SleeperLine,
     TargetEntry,
 };
@@ -192,7 +192,8 @@ impl Direction {
             return unsafe { core::ptr::copy_nonoverlapping(src, to, len) };
         }
         // Relaxed: a hint about where the peer runs.
-        let elsewhere = self.page().receiver.receiver_cpu.load(Ordering::Relaxed) != thread::cpu();
+        let said = self.page().receiver.receiver_cpu.load(Ordering::Relaxed);
+        let elsewhere = said & !ALONE != thread::cpu();
         // SAFETY: as above.
         unsafe { copy::into_shared(to, src, len, elsewhere && stores::streams()) };
         if elsewhere {

@@ -106,9 +106,13 @@ pub struct ReceiverLine {
     pub acknowledged: AtomicU32,
     /// Nonzero: the receiver will read no more.
     pub receiver_closed: AtomicU32,
-    /// Where the receiver last ran: `rsocket_host::thread::cpu()`, 0 unknown.
+    /// Where the receiver last ran: `rsocket_host::thread::cpu()`, 0 unknown. With [`ALONE`] it
+    /// waits for nothing of another process.
     pub receiver_cpu: AtomicU32,
 }
+
+/// In `receiver_cpu`: the receiver's thread waits for connections of one process alone.
+pub const ALONE: u32 = 1 << 31;
 
 /// What the sending end tells the receiving end.
 #[repr(C, align(128))]

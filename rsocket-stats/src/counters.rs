@@ -110,6 +110,8 @@ counters! {
     SpinsWanted "spins.cpu_wanted",
     /// Times that the only CPU was given away: after some looks in vain, or before a sleep.
     CpuYields "cpu.yields",
+    /// Times that a thread went to its peer's CPU before it slept, since every CPU was busy.
+    Migrations "cpu.migrations",
     /// Datagrams sent by UDP.
     DatagramsSentUdp "datagrams.sent.udp",
     /// Datagrams received by UDP.

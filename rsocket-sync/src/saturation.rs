@@ -92,7 +92,7 @@ static MACHINE: Saturation = Saturation::new();
 /// What this process knows of the machine.
 #[must_use]
 #[inline]
-pub(crate) fn machine() -> &'static Saturation {
+pub fn machine() -> &'static Saturation {
     &MACHINE
 }
 

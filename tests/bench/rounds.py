@@ -2,7 +2,8 @@
 [recv|poll|select|epoll]`.
 
 Both wait in recv, or in that call before each. Prints `rate N p50 NS p99 NS`: rounds a second, and
-what one takes in nanoseconds. It knows no library.
+what one takes in nanoseconds. An end that may not run on the same CPUs as before has failed. It
+knows no library.
 """
 
 import os
@@ -61,16 +62,18 @@ def ask(address, seconds, how):
 
 def main():
     how = sys.argv[2] if len(sys.argv) > 2 else "recv"
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener, cpus = socket.create_server(("127.0.0.1", 0)), os.sched_getaffinity(0)
     pid = os.fork()
     if pid == 0:
         serve(listener, how)
-        sys.exit(0)
+        sys.exit(os.sched_getaffinity(0) != cpus)
     address = listener.getsockname()
     listener.close()
     rate, took = ask(address, float(sys.argv[1]), how)
     if os.waitpid(pid, 0)[1]:
         sys.exit("the server failed")
+    if os.sched_getaffinity(0) != cpus:
+        sys.exit("the client is bound to other CPUs")
     print(f"rate {rate:.0f} p50 {took[len(took) // 2]} p99 {took[len(took) * 99 // 100]}")
 
 

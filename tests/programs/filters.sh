@@ -138,7 +138,7 @@ check "a second filter that comes later: back to TCP first" "$(said)" eval 'righ
 # (docs/system-calls.md, "In a sandbox").
 EARLY=" getpid gettid munlock "
 # Those to which there is another way.
-OTHER=" pidfd_open fchmodat "
+OTHER=" pidfd_open fchmodat sched_setaffinity "
 tested=0
 # shellcheck disable=SC2013
 for call in ${CALLS:-$(grep -o 'SYS_[a-z0-9_]*' "$ROOT/rsocket-host/src/facts/trial/calls.rs" | sed 's/SYS_//' | sort -u)}; do

@@ -21,7 +21,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ("rsocket-core", &CORE),
 ];
 
-const HOST: [&str; 21] = [
+const HOST: [&str; 22] = [
     // The processor.
     "copy",
     "failure",
@@ -36,6 +36,7 @@ const HOST: [&str; 21] = [
     "own",
     "signals",
     "thread",
+    "migration",
     "stack",
     "array",
     "living",

@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::device::shm::direction::Direction;
+use crate::device::shm::layout::ALONE;
 
 /// Receiver: no thread on this side is inside the kernel on the direction; it may switch. Release:
 /// pairs with the acquire in [`acknowledged`].
@@ -142,7 +143,14 @@ pub fn stop_reading(d: &Direction) {
 /// Where the other side of a direction last waited; 0 when unknown. Relaxed: only steers spinning.
 #[inline]
 pub fn receiver_cpu(d: &Direction) -> u32 {
-    d.receiver().receiver_cpu.load(Ordering::Relaxed)
+    d.receiver().receiver_cpu.load(Ordering::Relaxed) & !ALONE
+}
+
+/// As [`receiver_cpu`], where the receiver's thread waits for this process alone; else 0.
+#[inline]
+pub fn lone_receiver_cpu(d: &Direction) -> u32 {
+    let said = d.receiver().receiver_cpu.load(Ordering::Relaxed);
+    if said & ALONE != 0 { said & !ALONE } else { 0 }
 }
 
 /// As [`receiver_cpu`].
@@ -151,13 +159,16 @@ pub fn sender_cpu(d: &Direction) -> u32 {
     d.sender().sender_cpu.load(Ordering::Relaxed)
 }
 
-/// Says where this side runs, in both of its directions; stores only what changed, since the other
-/// side polls the neighbouring words.
+/// Says where this side runs, in both of its directions. Also whether its thread waits for the
+/// peer's process alone, if that is known here. Stores only what changed, since the other side
+/// polls the neighbouring words.
 #[inline]
-pub fn say_cpu(incoming: &Direction, outgoing: &Direction, cpu: u32) {
+pub fn say_cpu(incoming: &Direction, outgoing: &Direction, cpu: u32, alone: Option<bool>) {
     let receiver = &incoming.receiver().receiver_cpu;
-    if receiver.load(Ordering::Relaxed) != cpu {
-        receiver.store(cpu, Ordering::Relaxed);
+    let before = receiver.load(Ordering::Relaxed);
+    let alone = alone.map_or(before & ALONE, |alone| if alone { ALONE } else { 0 });
+    if before != cpu | alone {
+        receiver.store(cpu | alone, Ordering::Relaxed);
     }
     let sender = &outgoing.sender().sender_cpu;
     if sender.load(Ordering::Relaxed) != cpu {

@@ -6,6 +6,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::call_deadline::polling;
+use super::migration;
 use crate::channel::handover_state;
 use crate::channel::link::{self, Ends};
 use crate::conn::slot::{Slot, SlotId, flag};
@@ -39,7 +40,8 @@ pub(crate) fn spin_on(
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
     if adaptive.rests() {
         learnt.store(adaptive.to_raw(), Ordering::Relaxed);
-        say_cpu(ends);
+        say_wait(ends, Some(true));
+        migration::before_sleep(s, ends);
         return false;
     }
     if !s.has(flag::BRIDGED) {
@@ -75,7 +77,7 @@ pub(crate) fn spin(
         return false;
     }
     // The peer must know where we are before it spins against us.
-    say_cpu(ends);
+    say_wait(ends, s.map(|_| true));
     // Relaxed: what one thread learnt is a hint to the others.
     let mut adaptive = Adaptive::from_raw(learnt.load(Ordering::Relaxed));
     let looks =
@@ -83,6 +85,9 @@ pub(crate) fn spin(
     let spun = adaptive.spin(cap, looks, peer_cpu, probe);
     learnt.store(adaptive.to_raw(), Ordering::Relaxed);
     count_spin(s, spun);
+    if let Some(s) = s.filter(|_| !spun.found()) {
+        migration::before_sleep(s, ends);
+    }
     spun.found()
 }
 
@@ -130,7 +135,12 @@ fn count_spin(s: Option<&Slot>, spun: Spun) {
 
 /// Says on which CPU this side waits, so that the other does not spin against it.
 pub(crate) fn say_cpu(ends: &Ends) {
-    handover_state::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu());
+    handover_state::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu(), None);
+}
+
+/// The same, and whether it waits for this peer `alone`, if that is known.
+fn say_wait(ends: &Ends, alone: Option<bool>) {
+    handover_state::say_cpu(&ends.incoming, &ends.outgoing, thread::cpu(), alone);
 }
 
 /// Spins for a waiter on several connections: with what their process learnt, and not against the
@@ -144,7 +154,11 @@ pub(crate) fn spin_for(probe: &mut dyn FnMut() -> bool, slots: &[SlotId]) -> boo
     // Shown with a connection only if it is the one that was waited for.
     let alone = slot.filter(|_| slots.len() == 1);
     let by = Spin { learnt: &LEARNT, ends: &first, cap: polling() };
-    spin(alone, &by, || handover_state::sender_cpu(&first.incoming), probe)
+    let found = spin(alone, &by, || handover_state::sender_cpu(&first.incoming), probe);
+    if !found && slots.len() > 1 {
+        migration::before_sleep_on_many(slots);
+    }
+    found
 }
 
 #[cfg(test)]

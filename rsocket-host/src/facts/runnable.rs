@@ -1,8 +1,8 @@
-//! Whether more threads wait for a CPU than have one (`proc_loadavg(5)`).
+//! How many threads want a CPU, beside how many CPUs there are (`proc_loadavg(5)`).
 //!
 //! A moment's picture, and the whole machine's, also inside a container. Must not know who asks, or
-//! how often. Entry point: [`most_wait`]. Blocks as long as the kernel takes to make two short
-//! texts, about a microsecond.
+//! how often. Entry points: [`most_wait`], [`all_busy`]. Blocks as long as the kernel takes to make
+//! two short texts, about a microsecond.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![cfg_attr(
@@ -18,9 +18,20 @@ use crate::sys::small_file::{number, read_file};
 /// say.
 #[must_use]
 pub fn most_wait() -> Option<bool> {
+    Some(now()? > 2 * u64::from(cpus()?))
+}
+
+/// Whether more threads than there are CPUs want one just now, the caller among them: were it to
+/// sleep, none would be idle. `None` as above.
+#[must_use]
+pub fn all_busy() -> Option<bool> {
+    Some(now()? > u64::from(cpus()?))
+}
+
+/// How many want a CPU now.
+fn now() -> Option<u64> {
     let mut buffer = [0; 64];
-    let runnable = runnable(read_file(c"/proc/loadavg", &mut buffer)?)?;
-    Some(runnable > 2 * u64::from(cpus()?))
+    runnable(read_file(c"/proc/loadavg", &mut buffer)?)
 }
 
 /// The fourth field's first number: `0.20 0.18 0.12 1/80 11206`.
@@ -90,7 +101,7 @@ mod tests {
                     }
                 });
             }
-            while most_wait() != Some(true) {
+            while most_wait() != Some(true) || all_busy() != Some(true) {
                 std::thread::yield_now();
             }
             stop.store(true, Relaxed);

@@ -33,7 +33,8 @@ pub(super) enum Need {
 }
 use Need::{Must, OtherWay, Tolerant};
 
-/// How an end finds out which process has the other one: each is a bit.
+/// What may be done without, if need be: each is a bit. Most are ways in which an end finds out
+/// which process has the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Way {
@@ -43,6 +44,8 @@ pub(super) enum Way {
     Handshake = 2,
     /// They meet in a directory, across network namespaces.
     Directory = 4,
+    /// A thread goes to its peer's CPU.
+    Migration = 8,
 }
 
 /// What the kernel answers by itself.
@@ -329,6 +332,13 @@ pub(super) const CALLS: &[Call] = &[
         [0, ROOM_BYTES, ROOM],
         Either(EINVAL),
         Tolerant,
+    ),
+    call(
+        "sched_setaffinity",
+        libc::SYS_sched_setaffinity,
+        [NOBODY, ROOM_BYTES, ROOM],
+        Error(ESRCH),
+        OtherWay(Way::Migration),
     ),
     fine("rt_sigaction", libc::SYS_rt_sigaction, [libc::SIGTERM as usize, NULL, ROOM, SIGNAL_SET]),
     fine(

@@ -187,6 +187,12 @@ pub fn directory_kills() -> bool {
     DEADLY.load(Ordering::Relaxed) & Way::Directory as u8 != 0
 }
 
+/// Whether the filter kills for a thread that goes to another CPU.
+#[must_use]
+pub fn migration_kills() -> bool {
+    DEADLY.load(Ordering::Relaxed) & Way::Migration as u8 != 0
+}
+
 /// Whether it is known that a report at the end of the process could be deadly.
 #[must_use]
 pub fn forbids_reports() -> bool {
